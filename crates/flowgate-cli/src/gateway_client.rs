@@ -275,7 +275,10 @@ fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, 
                 "there is no key of {owner}: set the environment variable {variable}, or use `--key-file FILE`"
             )));
         }
-        (None, Err(error)) => return Err(InputError(format!("{variable}: {error}"))),
+        // The text of this error would contain the key.
+        (None, Err(_)) => {
+            return Err(InputError(format!("{variable}: the key is not valid UTF-8; copy it again")));
+        }
     };
     let key = text.trim();
     if key.is_empty() {

@@ -291,7 +291,7 @@ impl McpServerHandle {
         }
     }
 
-    /// Calls a tool, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
+    /// Calls the tool `tool`, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
     /// waiting when `is_cancelled` returns true. If the call was sent before, the error says that the tool may have
     /// run.
     fn run(
@@ -315,7 +315,8 @@ impl McpServerHandle {
         if !is_open {
             let opening = self.runtime.spawn(connection::open(self.spec.clone(), self.limits));
             let opened = match opening.wait(START_TIMEOUT, is_cancelled) {
-                Ok(opened) => opened.map_err(CallError::NotStarted)?,
+                // The reason is the rest of a sentence about the server.
+                Ok(opened) => opened.map_err(|why| CallError::NotStarted(format!("it {why}")))?,
                 Err(why) => {
                     let why = describe_task_error(why, START_TIMEOUT, &self.spec);
                     return Err(CallError::NotStarted(why));

@@ -180,8 +180,9 @@ fn call_limits(options: &RunArgs) -> mcp::CallLimits {
     }
 }
 
-/// Adds the agents `members` as tools, to `toolbox`, which runs their tasks, and to `offered`. Each agent may use those
-/// of the tools `offered` that its entry in the configuration permits, but no other agent.
+/// Adds the agents `members` as tools: to `toolbox`, which runs their tasks, and to `offered`. An agent may call those
+/// tools of `offered` that its entry in the configuration permits. It cannot call another agent, because the agents are
+/// added to `offered` last.
 fn add_agents(
     members: Vec<AgentSpec>,
     delegation: &DelegationContext,

@@ -201,7 +201,10 @@ fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
         (Some(file), Err(_)) => (read_short_text(file)?, file.display().to_string()),
         (None, Ok(text)) => (text, TOKEN_VARIABLE.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => return Ok(None),
-        (None, Err(error)) => return Err(InputError(format!("{TOKEN_VARIABLE}: {error}"))),
+        // The text of this error would contain the token.
+        (None, Err(_)) => {
+            return Err(InputError(format!("{TOKEN_VARIABLE}: the token is not valid UTF-8; set it again")));
+        }
     };
     BearerToken::new(&text).map(Some).map_err(|error| InputError(format!("{source}: {error}")))
 }

@@ -298,8 +298,9 @@ pub(super) fn print_cost_of_search(
     if let Some(attacker) = attacker {
         output.line("The attacker's model:");
         print_counts(attacker, ATTACK_TOKENS, output);
-        output
-            .line("The search tries its own attacks in place of the model's. One that succeeds costs less.");
+        output.line(
+            "The search tries its own attacks in place of the model's. A search that succeeds costs less.",
+        );
     }
     print_course(output);
 }

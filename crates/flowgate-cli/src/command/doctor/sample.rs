@@ -118,6 +118,7 @@ impl SampleRequest {
             let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
             if !label.flows_to(base) {
                 hidden.push(tool);
+                // Node 0 is the root of the description.
                 lines.extend(
                     monitor
                         .labelling_statements(event, 0)

@@ -124,6 +124,7 @@ fn read_lines(lines: &tokio::sync::mpsc::Sender<String>) {
         let mut line = String::new();
         let read = input.by_ref().take(MAX_LINE).read_line(&mut line);
         let is_whole = read.is_ok() && line.ends_with('\n');
+        // A blank line is not sent. Sending fails if the login has ended.
         if !line.trim().is_empty() && lines.blocking_send(line).is_err() || !is_whole {
             return;
         }

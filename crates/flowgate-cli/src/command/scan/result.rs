@@ -121,7 +121,8 @@ fn print_notes(found: &ScannedFile, output: &mut Console) {
     }
 }
 
-/// Prints how many clients and servers there are, what is not known of them, and what to do next.
+/// Prints how many clients and servers there are and what is not known of them, what bypasses Flowgate, what could not be
+/// read, and what to do next.
 fn print_summary(result: &ScanResult, output: &mut Console) {
     let servers = || result.files.iter().flat_map(|found| &found.servers);
     let is_unknown = |traits: &GuessedTraits| {

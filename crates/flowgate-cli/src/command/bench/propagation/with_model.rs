@@ -71,9 +71,9 @@ pub(super) fn run_local(
     })?
 }
 
-/// Calls `run` with the suites and with the capabilities of a model that they measure, and returns the result. Before
-/// that, computes the embeddings of the suites' texts from the hidden states of the model. `name` is the name of the
-/// model in messages, and the model scores at most `batch` subcontexts at once.
+/// Calls `run` with the suites, and with everything that they need from a model: scores, hidden states, a chat and
+/// answers. Returns the result of `run`. Before that, computes the embeddings of the suites' texts from the hidden states
+/// of the model. `name` is the name of the model in messages, and the model scores at most `batch` subcontexts at once.
 ///
 /// # Errors
 /// If the model cannot compute hidden states.
