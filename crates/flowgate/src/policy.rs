@@ -199,8 +199,8 @@ impl Policy {
         &self.plan.space
     }
 
-    /// Returns the tools that patterns of the policy name exactly, in the order of first mention, without the tools
-    /// that are part of Flowgate, such as `look`. Patterns that can match several tools are omitted.
+    /// Returns the tools that are named exactly by a pattern of the policy, in the order of first mention, without the
+    /// tools that are part of Flowgate, such as `look`. Patterns that can match several tools are omitted.
     pub fn named_tools(&self) -> Vec<Tool> {
         let mut tools: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::tool) {
@@ -224,7 +224,7 @@ impl Policy {
         examples
     }
 
-    /// Returns the predicates that the policy declares `extern`.
+    /// Returns the names of the predicates that the policy declares with `extern`.
     pub fn externs(&self) -> impl Iterator<Item = &str> {
         self.plan.externs.iter().map(|declared| &*declared.name)
     }

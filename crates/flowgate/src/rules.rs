@@ -73,7 +73,7 @@ pub(crate) struct RuleMatcher {
     frame: Frame,
 }
 
-/// The other events that the verdict on a call reveals something about, because a rule that can stop it reads
+/// The other events about which the verdict on a call reveals something, because a rule that can stop the call reads
 /// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ObservedEvents {

@@ -322,7 +322,8 @@ fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
     while let Some((before, after)) = rest.split_once('&') {
         plain.push_str(before);
         let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '#').unwrap_or(after.len());
-        // The digits of a numeric reference that has no semicolon.
+        // A numeric reference that may have no semicolon ends after its digits. `sign` is the length of the `x` before
+        // hexadecimal digits: 1 or 0.
         let end = match after.strip_prefix('#') {
             Some(digits) if codes_end == CodesEnd::Anywhere => {
                 let sign = usize::from(digits.starts_with(['x', 'X']));

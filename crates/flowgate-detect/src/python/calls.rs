@@ -194,7 +194,8 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Marks an expression as reported, so that it is not reported again on its own. It is identified by its end.
+    /// Marks an expression as reported, so that it is not reported again on its own. The end of the expression
+    /// identifies it.
     fn mark_reported(&mut self, function: &Expr) {
         self.reported.insert(function.range().end().to_u32());
     }
@@ -287,14 +288,15 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Returns the full name of an expression; `None` if the program computes it, or if it has very many parts.
+    /// Returns the full name of what an expression denotes, as [`Self::resolve_within`] does.
     fn resolve(&self, expr: &Expr) -> Option<String> {
-        // Every unsafe name has fewer parts than 12.
+        // An unsafe name has fewer parts than 12, so an expression that nests deeper denotes none.
         self.resolve_within(expr, 12)
     }
 
-    /// Returns the full name of an expression, such as `os.system` for `getattr(o, 'system')` after `import os as o`;
-    /// `None` if the program computes it, or if it nests deeper than `depth`.
+    /// Returns the full name of what an expression denotes, such as `os.system` for `getattr(o, 'system')` after
+    /// `import os as o`. The owner of an attribute is `?` if its name is not known. `None` if the expression denotes
+    /// nothing with a name, if the program computes the name, or if the expression nests deeper than `depth`.
     fn resolve_within(&self, expr: &Expr, depth: usize) -> Option<String> {
         let depth = depth.checked_sub(1)?;
         match expr {

@@ -52,7 +52,7 @@ const OTHER_INTERPRETERS: &[&str] = &[
     "scala",
     "clojure",
 ];
-/// Programs that run commands which their arguments or their input name, in ways that are not followed.
+/// Programs that run commands given in their arguments or in their input, in ways that are not followed.
 const OPAQUE: &[&str] = &[
     "parallel",
     "tmux",
@@ -128,7 +128,7 @@ const OPAQUE: &[&str] = &[
     "daemonize",
     "ld.so",
 ];
-/// Editors that run commands which options name.
+/// Editors that run commands given by their options.
 const EDITORS: &[&str] =
     &["vi", "vim", "nvim", "view", "ex", "vimdiff", "emacs", "emacsclient", "ed", "less", "more", "man"];
 /// Programs with the subcommands that run the program named after them: `uv run pytest`.
@@ -148,8 +148,8 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("rustup", &["run"]),
 ];
 
-/// Programs with options that name another program to start: the names of the programs, the letters of such short
-/// options, and the other such options. Long options may be abbreviated.
+/// Programs with options whose value is a further program to run. Each row has the names of the programs, the letters
+/// of their short options of this kind, and their other options of this kind. Long options may be abbreviated.
 const PROGRAM_OPTIONS: &[(&[&str], &str, &[&str])] = &[
     (
         &["tar", "bsdtar", "gtar"],
@@ -336,6 +336,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
                     has_script = true;
                     launches.extend(value().map(|script| script_launch(&script, call)).unwrap_or_default());
                 }
+                // `-s SHELL` with a known shell is skipped.
                 's' if value().is_some_and(|shell| shell.known && is_shell(program_name(&shell.text))) => {}
                 _ => launches.push(unread(UnreadReason::Arguments)),
             }

@@ -141,8 +141,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether the call that `answer` answers has the arguments `matched`. An argument that is more
-    /// confidential than the judged call (not `is_readable`) counts as a different one, since the verdict would reveal
-    /// it.
+    /// confidential than the judged call (not `is_readable`) counts as unequal: otherwise the verdict would reveal
+    /// whether it is equal.
     fn has_arguments(
         &mut self,
         answer: &Event,

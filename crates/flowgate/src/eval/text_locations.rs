@@ -334,9 +334,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Records that a match concerns these bytes of the text at `location`; `None` for a computed text, which has no
-    /// location. Does nothing for a computed text, if locations are not recorded, or if [`MAX_MARKS`] of them are
-    /// recorded already.
+    /// Records that a match concerns these bytes of the text at `location`. Does nothing for a computed text, which has
+    /// no location (`None`), if locations are not recorded, or if [`MAX_MARKS`] of them are recorded already.
     pub(crate) fn mark_bytes(&mut self, location: Option<TextLocation>, bytes: Range<usize>) {
         if let (Some(marks), Some(location)) =
             (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), location)

@@ -110,8 +110,8 @@ impl Monitor {
 }
 
 /// Returns the lists whose items are all endorsed with the same label, each with this label. `items` are the endorsed
-/// values of `document` with their labels. A list with more than [`MAX_ENDORSED_ITEMS`] items is not endorsed: its
-/// author also chooses the number of items, and could encode text in a long list of endorsed values.
+/// values of `document` with their labels. The author of a list chooses its items and their number. To bound how much
+/// the author can encode in these choices, a list with more than [`MAX_ENDORSED_ITEMS`] items is not endorsed.
 fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
     // `None` if items of the list have different labels: no single one holds for the list.
     let mut lists: BTreeMap<NodeId, Option<PartialLabel>> = BTreeMap::new();

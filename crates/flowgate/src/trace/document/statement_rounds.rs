@@ -102,8 +102,8 @@ impl Document {
         }
     }
 
-    /// Forgets the labels with which earlier rounds of statements have read nodes. To be called after the last round: the
-    /// labels are then final.
+    /// Forgets the labels with which earlier rounds of statements have read nodes. The caller does this after the last
+    /// round, when the labels are final.
     pub(crate) fn forget_rounds(&mut self) {
         for node in &mut self.nodes {
             node.relied_on = Label::BOTTOM;
