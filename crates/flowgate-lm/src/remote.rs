@@ -224,9 +224,10 @@ impl RemoteModel {
         }
     }
 
-    /// Lets answers cite these documents of a client's request. A request sends those that its chat shows as a whole as
-    /// documents, and the citations of the answer are those that the client's copies confirm. Affects only the Messages
-    /// API: the other formats have no citations.
+    /// Lets answers cite these documents of a client's request. If a text of the chat is the whole text of such a
+    /// document, the request sends it as a document, so that the server can cite it. The answer has only those citations
+    /// whose passages are found in the client's own copies of the documents. Affects only the Messages API: the other
+    /// formats have no citations.
     #[must_use]
     pub fn citing(mut self, citable: Arc<[CitableDocument]>) -> Self {
         self.citable = citable;

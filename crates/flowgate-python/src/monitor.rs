@@ -425,8 +425,9 @@ impl PyMonitor {
         }
     }
 
-    /// Computes a label with the monitor and converts it to a label of Python. It is passed as names, since the bits of
-    /// a label have a meaning only in this session's name table. `None` stays `None`.
+    /// Calls `compute`, which returns a label of the core, and converts this label to one of Python; `None` stays `None`.
+    /// The label is converted by its names, since the bits of a label have a meaning only in the name table of this
+    /// session.
     fn to_python_label(
         &self,
         py: Python<'_>,

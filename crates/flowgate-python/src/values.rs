@@ -107,7 +107,7 @@ struct ValuePath<'p> {
     name: &'p str,
     /// The path to the list or dict that contains the part; `None` for the whole value.
     parent: Option<&'p Self>,
-    /// The step from there to the part.
+    /// The step from that list or dict to the part; [`PathEnd::Root`] for the whole value.
     step: PathEnd<'p>,
 }
 
