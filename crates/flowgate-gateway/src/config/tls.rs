@@ -245,8 +245,8 @@ mod tests {
         check(77, "");
         check(78, "certificate: DIR/gateway.pem expires in 13 days: replace it");
         check(91, "certificate: DIR/gateway.pem expires in 0 days: replace it");
-        check(92, "certificate: DIR/gateway.pem has expired 0 days ago, so clients refuse the connection");
-        check(100, "certificate: DIR/gateway.pem has expired 8 days ago");
+        check(92, "certificate: DIR/gateway.pem expired 0 days ago, so clients refuse the connection");
+        check(100, "certificate: DIR/gateway.pem expired 8 days ago");
         let before = SystemTime::UNIX_EPOCH + Duration::from_secs(20_512 * 86_400);
         assert!(settings.validity_warning(before).unwrap().contains("is not valid yet"));
     }

@@ -214,7 +214,7 @@ impl Database {
     }
 
     /// Returns at most `most` conversations of all clients, the newest first: those whose id is less than `before`. The
-    /// page lists conversations in such parts.
+    /// callers read the list of all conversations in such parts.
     pub(crate) async fn newest_conversations(
         &self,
         before: i64,

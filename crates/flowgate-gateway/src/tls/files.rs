@@ -146,7 +146,7 @@ impl TlsSettings {
             (Some(TimeProblem::Expired(end)), _) => {
                 let days = since.saturating_sub(end).as_secs() / DAY;
                 format!(
-                    "{CERTIFICATE}: {shown} has expired {days} days ago, so clients refuse the connection: {replace}"
+                    "{CERTIFICATE}: {shown} expired {days} days ago, so clients refuse the connection: {replace}"
                 )
             }
             (Some(TimeProblem::NotYet), _) => format!(
@@ -245,8 +245,8 @@ impl TlsFiles {
         let certified = CertifiedKey::new(chain, key);
         // A key whose public part is unknown is refused as well: every supported kind of key has one.
         certified.keys_match().map_err(|_| failed(TlsFileProblem::KeyMismatch(self.certificate.clone())))?;
-        // With `client_ca`, clients have to show a certificate of these authorities.
         let unusable = |error: rustls::Error| failed(TlsFileProblem::Unusable(error.to_string()));
+        // With `client_ca`, clients have to show a certificate of these authorities.
         let verifier = match &self.client_ca {
             Some(path) => client_verifier(path, &provider)?,
             None => WebPkiClientVerifier::no_client_auth(),

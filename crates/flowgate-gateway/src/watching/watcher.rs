@@ -6,9 +6,9 @@
 //! its verdict denies it. Any other event carries at least the label that it has in the conversation, since only the
 //! conversation knows which messages were pinned by the operator, pasted, or quoted from other texts.
 //!
-//! Under enforcement, a model would be shown a description of a tool, or a list of resources or prompts, only if its
-//! label flows to the requirement of every tool on offer. Any other such text is reported and not pushed: under
-//! enforcement it would be hidden, and so raise no label.
+//! Under enforcement, a model would be shown a description of a tool, or a list of resources or prompts, only if the
+//! label of this text flows to the requirement of every tool on offer. Any other such text is reported, and not pushed
+//! into the monitor: under enforcement it would be hidden, and so raise no label.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,8 +192,8 @@ impl Watcher {
             label.is_some_and(|label| label.flows_to(&clearance))
         };
         first_objection(&findings).or_else(|| {
-            let is_read = self.monitor.clearance("model").is_none_or(is_cleared);
-            (!is_read).then(|| "its label exceeds the clearance of `model`".to_owned())
+            let may_be_read = self.monitor.clearance("model").is_none_or(is_cleared);
+            (!may_be_read).then(|| "its label exceeds the clearance of `model`".to_owned())
         })
     }
 }
