@@ -1,7 +1,7 @@
 //! Drives a conversation to the end of a turn ([`Agent`]): whenever the conversation needs an input, the agent asks a
 //! model, runs a tool or asks a person. `flowgate run`, the gateway and the benchmarks use it.
 //!
-//! This file also defines what a caller passes in: the tools that run in this process ([`ToolHandler`], [`Toolbox`]),
+//! This module also defines what a caller passes in: the tools that run in this process ([`ToolHandler`], [`Toolbox`]),
 //! the tools that the model's provider runs ([`ProviderToolRunner`]), and an [`Observer`], which follows the turn and
 //! can cancel it.
 //!

@@ -9,7 +9,7 @@
 //!
 //! The server's `requestState`, its own note about the call, stays in this proxy. The client receives a generated name
 //! in its place, which is valid once, in this proxy only, for a repetition of the same call. `answer` passes requests
-//! for input to this file, `client` the calls that continue a round.
+//! for input to this module, `client` the calls that continue a round.
 
 use flowgate::label::Label;
 use flowgate::monitor::Attribution;

@@ -1,5 +1,5 @@
 //! Builds the *refusal*, the machine-readable answer that a client receives for a call that does not run. The handlers
-//! of calls, of answers and of questions to people use this file.
+//! of calls, of answers and of questions to people use this module.
 //!
 //! A refusal contains labels, kinds of statements, parts of the call and the messages of rules. It does not name the
 //! regions that the labels come from. A verdict can depend on more than this client was shown; the client's label then

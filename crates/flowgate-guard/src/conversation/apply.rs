@@ -1,8 +1,8 @@
 //! Executes the inputs of a conversation, such as a message of the model or a person's decision. An input takes effect
-//! only through this file, both live and in a replay.
+//! only through this module, both live and in a replay.
 //!
 //! [`Conversation::submit`] executes an input and records it in the journal. The public methods of [`super::inputs`]
-//! construct inputs and submit them; a [replay](super::replay) executes recorded ones. This file only selects the
+//! construct inputs and submit them; a [replay](super::replay) executes recorded ones. This module only selects the
 //! function that executes an input; the other files of `conversation` implement these functions. Invariant: the effect
 //! of an input depends on the conversation, on the content of the input and on its [context](InputContext), and on
 //! nothing else.

@@ -236,8 +236,9 @@ impl Conversation {
     }
 
     /// Adds a step that the model wrote under another policy: one call, which ran without the client, and the answer of
-    /// its tool. The present policy labels the answer. The text of the step is not known here: what the client received
-    /// of this text is part of the carried answer that follows.
+    /// its tool. The tool is given by its server (`None` for a local tool) and its name. The present policy labels the
+    /// answer. The text of the step is not known here: what the client received of this text is part of the carried
+    /// answer that follows.
     ///
     /// # Errors
     /// If the session has no room for the call or its answer.

@@ -1,5 +1,5 @@
 //! Judges the citations of a reply before the client receives them: the passages of the client's documents that support
-//! the reply, according to the model. [`super::generation`] passes the citations of each reply to this file.
+//! the reply, according to the model. [`super::generation`] passes the citations of each reply to this module.
 //!
 //! A passage is text that the client itself has sent, so a citation tells the client only which passage the model
 //! chose. The label of the reply covers this choice. However, the client may show passages, titles and sources to its

@@ -1,5 +1,5 @@
 //! Hands calls over to a caller that runs tools itself, such as a client of the gateway. The caller receives the calls
-//! that may run, and sends back the answers of their tools, which this file records.
+//! that may run, and sends back the answers of their tools, which this module records.
 //!
 //! [`super::apply`] hands calls over, and [`super::merge`] records the answers. All calls of a message are judged, one
 //! after the other, before any of them is handed over. A handed-over call is answered once. Any other message that

@@ -1,5 +1,5 @@
 //! Tracks the calls that were handed to the caller, who can run them through the gateway's MCP proxy, outside the chat.
-//! [`super::outside_chat`] and [`super::hand_over`] use this file.
+//! [`super::outside_chat`] and [`super::hand_over`] use this module.
 //!
 //! When the proxy receives such a call, it *takes* the call, so that the verdict of the chat applies to it, and records
 //! its answer. [`HandedOverCalls`] knows which calls can still be taken, which were taken, and which recorded answers

@@ -2,8 +2,8 @@
 //! agent that sets a task, or of a source of context such as a memory. [`super::apply`] calls this module. A message of
 //! the user or of another agent begins a turn.
 //!
-//! Agents that call each other pass labels along. This file therefore also returns the label of the replies to a task,
-//! and the label of a call whose tool is an agent.
+//! Agents that call each other pass labels along. This module therefore also returns the label of the replies to a
+//! task, and the label of a call whose tool is an agent.
 
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::{EventId, Message, TraceEntry};

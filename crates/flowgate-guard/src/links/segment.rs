@@ -357,6 +357,7 @@ impl SegmentReader<'_, '_> {
             .collect();
         let joined: String =
             without_emphasis.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
+        // A known scheme may also follow other text after a dot, a plus sign or a hyphen.
         let ends_in_scheme =
             |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
         let is_known = host_names::is_scheme(word) || ends_in_scheme(word) || ends_in_scheme(&joined);
@@ -365,7 +366,8 @@ impl SegmentReader<'_, '_> {
             self.add_refused(MARKUP);
         }
         let next = next.or_else(|| self.text.is_slash_after(index).then_some('/'));
-        // A word of one character that is no known scheme begins no address.
+        // A word of one character that is no known scheme begins no address. A second colon continues no address either,
+        // unless a slash or a backslash, which a renderer may drop, is between the two colons.
         let Some(next) = next.filter(|next| {
             (is_known || word.len().max(joined.len()) >= 2)
                 && (*next != ':' || self.text.is_slash_after(index))

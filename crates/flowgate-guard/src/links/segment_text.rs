@@ -1,7 +1,7 @@
 //! Reads the characters of a segment (a span of a text between characters that no address reaches across) as renderers
 //! of Markdown and HTML do. Returns where the host names and the addresses in it begin and end.
 //!
-//! [`super::segment`] decides by these positions what to write in place of the segment. This file changes nothing.
+//! [`super::segment`] decides by these positions what to write in place of the segment. This module changes nothing.
 //! Every index counts characters of [`SegmentText::chars`].
 
 use super::host_names;

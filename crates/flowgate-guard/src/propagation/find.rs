@@ -1,6 +1,6 @@
 //! Finds the labels whose documents are sufficient for an answer, by scoring the answer with a model. The searches do
-//! no I/O themselves: this file drives them up to a number of tests, and applies the prunings that the options ask for.
-//! [`Propagator`](super::wrapper::Propagator), the influence method `lambda` and the benchmarks call it.
+//! no I/O themselves: this module drives them up to a number of tests, and applies the prunings that the options ask
+//! for. [`Propagator`](super::wrapper::Propagator), the influence method `lambda` and the benchmarks call it.
 
 use std::collections::BTreeMap;
 

@@ -51,7 +51,7 @@ use flowgate::label::span::{SpanElement, maximal, minimal};
 
 use super::search::LabelSearch;
 
-/// The state of a search for all minimal similar elements; the head of this file explains the search.
+/// The state of a search for all minimal similar elements. The header of this module explains the search.
 #[derive(Debug, Clone)]
 pub struct HittingSet {
     span: LabelSpan,
