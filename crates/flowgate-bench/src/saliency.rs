@@ -264,9 +264,9 @@ pub fn trace_steps(traces: &TraceCases) -> usize {
 }
 
 /// Measures every screener on the calls of each suite of recorded runs, or of `suite` alone. For each suite, the
-/// networks and the thresholds come from the calls of the other suites. The distributions have the calls of all suites.
-/// `step` is called twice for each call; if it returns true (the user has interrupted the command), the result is
-/// `None`.
+/// networks, which `train` trains, and the thresholds come from the calls of the other suites. The distributions have
+/// the calls of all suites. `seed` determines the projections of the Jacobian bound. `step` is called twice for each
+/// call; if it returns true (the user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If there are fewer than two suites or none of this name, or the model or a network fails.

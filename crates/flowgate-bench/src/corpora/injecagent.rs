@@ -296,7 +296,7 @@ mod tests {
             "[{",
             "{",
             "data/test_cases_dh_base.json:1: the file is not valid JSON: trailing characters at line 1 column 448; \
-             download the benchmark again",
+             correct it, or download the benchmark again",
         );
         check(
             cases,

@@ -63,7 +63,7 @@ impl PrivacyRunner {
         Self { attention: Some(reader), ..self }
     }
 
-    /// Runs a task with the double.
+    /// Runs a task under a defence with the double in place of a model. `person` answers the questions.
     ///
     /// # Errors
     /// If the ground truth fails or the conversation cannot be held, which are defects of this crate.
@@ -76,8 +76,9 @@ impl PrivacyRunner {
         self.run_with(task, defence, person, AnswerSource::Double)
     }
 
-    /// Runs a task under a defence. `answering` is the model of the run: the double, the double with a counter of its
-    /// requests, or a real model. The oracle asks no model; its run follows from the ground truth.
+    /// Runs a task under a defence. `person` answers the questions, and `answering` is the model of the run: the
+    /// double, the double with a counter of its requests, or a real model. The oracle asks no model; its run follows
+    /// from the ground truth.
     ///
     /// # Errors
     /// As [`run`](Self::run), and if the model gives no answer or the defence `attention` has no reader.
@@ -115,9 +116,9 @@ impl PrivacyRunner {
         }
     }
 
-    /// Creates the conversation of a task and runs the turns before the request, so that their private data is in the
-    /// context. The key of digests is constant, since no digest leaves the run and results must not differ between
-    /// runs.
+    /// Creates the conversation of a task and runs the turns before the request in `world`, so that their private
+    /// data is in the context. The key of digests is constant, since no digest leaves the run and results must not
+    /// differ between runs.
     pub(super) fn begin(
         &self,
         task: &PrivacyTask,

@@ -183,9 +183,10 @@ pub fn apply(
     }
 }
 
-/// Finds labels with the kNN-LM, which mixes two distributions of the next word: the model's own, and that of the
-/// passages whose hidden states are nearest. The model evaluates the answer twice, for its score and for its hidden
-/// states. The utility of each subcontext is then computed without another call. Returns the labels and the cost.
+/// Finds the labels of the answer `completion` with the kNN-LM, which mixes two distributions of the next word: the
+/// model's own, and that of the passages whose hidden states are nearest. The model evaluates the answer twice, for
+/// its score and for its hidden states. The utility of each subcontext is then computed without another call.
+/// `lambda` is the loss of utility that the search tolerates. Returns the labels and the cost.
 fn knn(
     models: Models<'_>,
     lambda: f64,

@@ -85,8 +85,9 @@ pub fn align(
 }
 
 /// Answers a question with the guard's [`Propagator`], and returns the answer and its label. The propagator searches
-/// for a minimal label, and lets the model answer from the documents whose labels flow to this label. If there are
-/// several minimal labels, the first one is chosen, for reproducible results.
+/// for a minimal label, and lets `model` answer from the documents whose labels flow to this label. `lambda` is the
+/// loss of utility that the search tolerates. If there are several minimal labels, the first one is chosen, for
+/// reproducible results.
 fn propagate(
     models: Models<'_>,
     lambda: f64,
@@ -242,9 +243,10 @@ fn retrieved(
     DocumentQuestion { documents: found.iter().filter_map(document).collect(), ..question.clone() }
 }
 
-/// Measures endorsement by quoting (*Permissive Information-Flow Analysis*, section 6.1), over the conversations whose
-/// answer needs the untrusted text. Returns two shares of answers with an improved label: without a quotation, and with
-/// a document that has the label `trusted` and repeats the untrusted text.
+/// Measures endorsement by quoting (*Permissive Information-Flow Analysis*, section 6.1), over the questions whose
+/// answer needs the untrusted text. Returns two shares of answers for which the hitting-set search, with these
+/// `parameters`, finds an improved label: first without a quotation, and then with a document that has the label
+/// `trusted` and repeats the untrusted text.
 ///
 /// # Errors
 /// If a model fails.
