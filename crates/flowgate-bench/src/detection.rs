@@ -345,6 +345,8 @@ mod tests {
     use super::*;
     use crate::corpora::LabelledText;
 
+    /// Returns labelled texts with an empty part `train` and with these texts in the part `test`. Each text comes
+    /// with whether it is an injection.
     fn labelled(texts: &[(&str, bool)]) -> LabelledTexts {
         let text = |(text, is_injection): &(&str, bool)| LabelledText {
             text: (*text).to_owned(),

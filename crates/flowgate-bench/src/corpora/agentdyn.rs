@@ -315,6 +315,7 @@ mod tests {
         })
     }
 
+    /// Returns a folder with a solved and an unsolved run of two user tasks, and a run of an attacker's task.
     fn folder() -> BTreeMap<String, String> {
         [
             ("runs/p/garden/user_task_0/none/none.json", run("garden", true)),

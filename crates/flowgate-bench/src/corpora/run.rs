@@ -162,6 +162,8 @@ mod tests {
     use super::super::case::{CorpusTool, ScriptedCall};
     use super::*;
 
+    /// Returns a set with a tool that reads a letter and a tool that sends money. The policy is drafted from their
+    /// names.
     fn set() -> ToolSet {
         let tool = |name: &str, arguments: &[&str]| {
             let properties: Map<String, Value> =

@@ -364,6 +364,8 @@ mod tests {
             self.double.name()
         }
 
+        /// Answers like the double. Before it answers the question of a judge, checks that each name in the answer is
+        /// a region of the question, and counts the names.
         fn complete<'a>(
             &'a self,
             request: &'a Request,

@@ -279,6 +279,7 @@ mod tests {
         json!({"role": "tool", "tool_call_id": "c", "content": text})
     }
 
+    /// Returns a recorded run of a suite: a system message and a request of the user, followed by `messages`.
     fn run(suite: &str, messages: &[Value]) -> Value {
         let mut all = vec![
             json!({"role": "system", "content": "rules"}),
