@@ -222,8 +222,8 @@ impl<'t> CallCollector<'t> {
                 }
             }
         }
-        // IPython evaluates the text between braces in a shell command, and in the arguments of a magic, as Python, even if
-        // the command or the magic itself is harmless.
+        // IPython evaluates the text between braces in a shell command, and in the arguments of a magic, as Python,
+        // even if the command or the magic itself is harmless.
         for expression in expansions(command) {
             self.read_code(expression, location);
         }
@@ -296,7 +296,7 @@ impl<'t> CallCollector<'t> {
 
     /// Returns the full name of what an expression denotes, such as `os.system` for `getattr(o, 'system')` after
     /// `import os as o`. The owner of an attribute is `?` if its name is not known. `None` if the expression denotes
-    /// nothing with a name, if the program computes the name, or if the expression nests deeper than `depth`.
+    /// nothing with a name, or if the program computes the name. Parts that nest deeper than `depth` count as computed.
     fn resolve_within(&self, expr: &Expr, depth: usize) -> Option<String> {
         let depth = depth.checked_sub(1)?;
         match expr {

@@ -46,8 +46,8 @@ pub(super) fn abbreviates(text: &str, option: &str) -> bool {
     name.len() > "--".len() && name.starts_with("--") && option.starts_with(name)
 }
 
-/// Returns the launches of a program such as `eval`, which joins its arguments `words` with spaces and runs the result as
-/// a script: one `Text` if all words are known, otherwise an `Unread` and a `Guess`; none without words.
+/// Returns the launches of a program such as `eval`, which joins its arguments `words` with spaces and runs the result
+/// as a script: one `Text` if all words are known, otherwise an `Unread` and a `Guess`; none without words.
 pub(super) fn joined_script<'s>(words: &[Argument<'s>], call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     if words.is_empty() {
         return Vec::new();

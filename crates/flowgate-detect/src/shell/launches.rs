@@ -1,5 +1,5 @@
-//! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`,
-//! `find -exec`), and code that the scanner cannot follow, which is reported as unread: computed code, code from a pipe or
+//! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`, and `-exec`
+//! of `find`), and code that the scanner cannot follow, which is reported as unread: computed code, code from a pipe or
 //! a file, and code in another language.
 //!
 //! The scanner calls [`launches`] for each command and follows each launch. A program that this module does not list is
@@ -197,8 +197,8 @@ fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
 }
 
 /// Returns what a command runs because of its name, its arguments and its standard input (`input`): one launch for each
-/// script or command, and an unread launch for code that the scanner cannot follow. Empty if the program is not known to run
-/// anything that its arguments name.
+/// script or command, and an unread launch for code that the scanner cannot follow. Empty if the program is not known
+/// to run anything that its arguments name.
 pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let operands = || call.arguments.iter().filter(|word| !word.text.starts_with('-'));

@@ -4,8 +4,8 @@
 //! * [`Evaluator::pieces`] lists the texts in a value, each with its location, for the functions that examine text.
 //! * [`Evaluator::select`] and [`Evaluator::parts`] list the values of a type in an event or a list, over which a typed
 //!   variable ranges.
-//! * [`Evaluator::mark`], [`Evaluator::mark_bytes`] and [`Evaluator::mark_occurrences`] record the locations that a match
-//!   of a rule concerns, such as the bytes that a detector found, so that findings can name them.
+//! * [`Evaluator::mark`], [`Evaluator::mark_bytes`] and [`Evaluator::mark_occurrences`] record the locations that a
+//!   match of a rule concerns, such as the bytes that a detector found, so that findings can name them.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -135,8 +135,8 @@ impl Monitor {
         self.withdraw_grants_if(|_| true)
     }
 
-    /// Withdraws the grants whose approved call meets a condition, as [`withdraw_grants`](Self::withdraw_grants) does
-    /// with all of them. Returns whether there was one.
+    /// Withdraws the grants for whose approved call `is_withdrawn` returns true, as
+    /// [`withdraw_grants`](Self::withdraw_grants) does with all grants. Returns whether there was one.
     pub fn withdraw_grants_if(&mut self, mut is_withdrawn: impl FnMut(&Call) -> bool) -> bool {
         let before = self.grants.len();
         self.grants.retain(|grant| !is_withdrawn(&grant.call));

@@ -133,10 +133,11 @@ impl Monitor {
         (occurrences, true)
     }
 
-    /// Compares a text of an event with a value, and records in `found` what the text shows. Three kinds of texts count;
-    /// all others are ignored. A trusted message of the user can contain the value or a similar word. A trusted output
-    /// can be equal or similar to the value. An untrusted output can contain the value. Each of them can also differ
-    /// from the value only in upper and lower case.
+    /// Compares the text of a `node` of an event with a value, and records in `found` what the text shows. The label of
+    /// the node decides whether the text is trusted. Three kinds of texts count; all others are ignored. A trusted
+    /// message of the user can contain the value or a similar word. A trusted output can be equal or similar to the
+    /// value. An untrusted output can contain the value. Each of them can also differ from the value only in upper and
+    /// lower case.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut EvidencePlaces) {
         let space = self.policy.space();
         let label = event.document.label_of(node);

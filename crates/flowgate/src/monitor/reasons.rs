@@ -102,7 +102,8 @@ impl MatchReceiver for ReasonCollector<'_> {
         Ok(*count >= MAX_MATCHES)
     }
 
-    /// Adds the reason that a rule cannot be evaluated. It denies, unless the rule only logs and fuel is left.
+    /// Adds the reason that the rule at `index` in the plan cannot be evaluated. The reason denies, unless the rule
+    /// only logs and fuel is left.
     fn receive_failure(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
         // A rule that only logs stops nothing, even if it fails. Spent fuel always denies, since it leaves

@@ -56,8 +56,8 @@ impl Document {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor)
     }
 
-    /// Returns the label of what a statement reads in a node, or with `deep` in the node and its subtree: the labels now,
-    /// joined with those that statements of an earlier round have read there.
+    /// Returns the label of what a statement reads in a node, or with `deep` in the node and its subtree: the present
+    /// labels, joined with those that statements of an earlier round have read there.
     pub(crate) fn label_read(&self, id: NodeId, deep: bool) -> Label {
         let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
         let read = self.nodes.get(id..end).unwrap_or_default();
