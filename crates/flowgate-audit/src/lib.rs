@@ -366,9 +366,10 @@ impl AuditLog {
         Ok((head, line.signed_line(&inner.key)))
     }
 
-    /// Deletes content, records who requested it, and returns the number of deleted entries. The lines and all hashes
-    /// remain. The contents up to now are copied without the lock on the log, so that the log can be written meanwhile;
-    /// only the contents that are written meanwhile are copied under the lock.
+    /// Deletes the contents that `selector` selects, records the deletion with `who`, the person who requested it, and
+    /// returns the number of deleted entries. The lines of the log and all hashes remain. The entries that stay are copied
+    /// to a new file, which replaces the old one. Existing entries are copied without the lock on the log, so that the log
+    /// can be written meanwhile; only entries that are written meanwhile are copied under the lock.
     ///
     /// # Errors
     /// Fails if the contents cannot be read or rewritten; nothing was deleted then. Fails also if the deletion cannot

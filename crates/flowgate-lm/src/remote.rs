@@ -530,10 +530,11 @@ impl ResponseHandler for RetriedCompletion<'_> {
     /// read. At the end, the usage that the server reports replaces the estimate.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
         let mut cost = self.begin_cost();
-        let completion = if answer.is_stream() {
-            self.read_stream(&mut answer, &mut cost).await?
-        } else if self.remote.provider_tool.is_some() {
+        let completion = if self.remote.provider_tool.is_some() {
+            // No stream was requested, and a stream would not say whether the tool ran: it is refused as not JSON.
             self.remote.api.decode_provider_answer(answer.json().await?)?
+        } else if answer.is_stream() {
+            self.read_stream(&mut answer, &mut cost).await?
         } else {
             let body = answer.json().await?;
             self.reported = self.remote.api.reported_citations(&body);

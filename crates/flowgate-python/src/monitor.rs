@@ -398,7 +398,7 @@ impl PyMonitor {
             // The findings of rules are known only where an event is added, so the list of them is empty.
             Some(at) => Ok(PyEvent::new(&self.session, EventId(at), Vec::new())),
             None => Err(PyIndexError::new_err(format!(
-                "the session has no event {index}: it has {length} in total, counted from 0"
+                "the session has no event {index}: it has {length} in total, counted from 0; use an index in this range"
             ))),
         }
     }
