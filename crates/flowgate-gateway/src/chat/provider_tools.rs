@@ -237,6 +237,12 @@ impl<M: ChatModel> ProviderTools<M> {
             )),
             Ok(completion) => Ok(ToolAnswer::text(completion.text)),
             Err(Error::Cancelled) => Err(Error::Cancelled),
+            // The provider may have lost the report of a call that ran. A model that reads that it did not run would
+            // call again.
+            Err(error) if !wanted.tool.is_repeatable() => Ok(ToolAnswer::error(format!(
+                "the call may have run and had effects, but its report was not received ({error}); do not repeat the \
+                call before you know that it had none"
+            ))),
             Err(error) => Ok(ToolAnswer::error(format!("the provider did not run the tool: {error}"))),
         }
     }

@@ -141,7 +141,12 @@ impl CitableDocument {
         let passage = reported.text.as_str();
         let is_cited = |blocks: &[String]| match blocks {
             [block] => block.contains(passage),
-            blocks => SEPARATORS.iter().any(|separator| blocks.join(separator) == passage),
+            blocks => {
+                // The joined text is at least as long as the blocks together, so most wrong places need no join.
+                let length: usize = blocks.iter().map(String::len).sum();
+                length <= passage.len()
+                    && SEPARATORS.iter().any(|separator| blocks.join(separator) == passage)
+            }
         };
         // Some servers report the last block instead of the position after it.
         let (start, end) = (reported.start, reported.end.max(reported.start.saturating_add(1)));
@@ -152,9 +157,9 @@ impl CitableDocument {
         Some((at, at + 1))
     }
 
-    /// Returns the number of bytes of the texts, which bounds the effort of [`find`](Self::find).
+    /// Returns the number of bytes of the texts and one for each text, which bounds the effort of [`find`](Self::find).
     pub(crate) fn size(&self) -> usize {
-        self.texts.iter().map(String::len).sum()
+        self.texts.iter().map(|text| text.len() + 1).sum()
     }
 }
 

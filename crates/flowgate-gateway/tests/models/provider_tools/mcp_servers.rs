@@ -175,6 +175,23 @@ fn a_call_that_is_denied_or_fails_shows_nothing() {
     }
 }
 
+/// A call whose report is not received may have had effects, and the model must not read that it did not run.
+#[test]
+fn a_call_that_fails_may_have_had_effects() {
+    let trusted = WEATHER.replace("untrusted", "trusted");
+    for (api, name) in APIS {
+        let upstream = UpstreamDouble::new(|request| asks(request, "It FAILED."));
+        let gateway = TestGateway::configured(&config(&upstream.url, name, MORE), &format!("{POLICY}{trusted}"));
+        let (status, answer) = send(&gateway, request(api, &["Help."], DECLARED));
+        assert!(status == 200 && answer.contains("Done."), "{name}: {answer}");
+        let bodies = upstream.bodies();
+        let (runs, views) = split(&bodies);
+        assert_eq!(runs.len(), 1, "{name}: a call with effects runs once: {bodies:#?}");
+        let error = "the call may have run and had effects, but its report was not received";
+        assert!(views.iter().any(|view| view.contains(error)), "{name}: {views:#?}");
+    }
+}
+
 /// A client may declare a server only if its policy labels the outputs of this server by name, and the upstream can
 /// call MCP servers.
 #[test]

@@ -21,7 +21,8 @@ use crate::chat::{CitableDocument, Citation, CitedPiece, DocumentKind, Part, Rep
 
 /// The most citations of one answer; further ones are dropped.
 const MAX_CITATIONS: usize = 512;
-/// The most bytes of all passages that one answer cites; further citations are dropped.
+/// The most bytes of all passages that one answer cites, and of these with the titles and sources that the client
+/// receives with them; further citations are dropped.
 const MAX_PASSAGES: usize = 4 << 20;
 /// The most bytes of documents that are searched for the passages of one answer; further citations are dropped.
 const MAX_SEARCHED: usize = 256 << 20;
@@ -244,9 +245,9 @@ impl SentDocuments {
         text: &str,
         reported: &[ReportedPiece],
     ) -> Vec<CitedPiece> {
-        // `searched` is the number of bytes of documents that were searched; `end` is the end of the last piece that
-        // was kept.
-        let (mut pieces, mut searched, mut end) = (Vec::<CitedPiece>::new(), 0_usize, 0);
+        // `searched` is the number of bytes of documents that were searched, and `shown` that of the texts that the
+        // client receives with the citations; `end` is the end of the last piece that was kept.
+        let (mut pieces, mut searched, mut shown, mut end) = (Vec::<CitedPiece>::new(), 0_usize, 0_usize, 0);
         for piece in reported {
             let has_text = text.get(piece.start..piece.end).is_some_and(|text| !text.is_empty());
             // A piece without text is dropped, and so is one that overlaps the last piece that was kept.
@@ -256,7 +257,13 @@ impl SentDocuments {
             let found = piece.citations.iter().filter_map(|reported| {
                 let document = self.document(citable, reported)?;
                 searched = searched.saturating_add(document.size());
-                if searched > MAX_SEARCHED { None } else { document.find(reported) }
+                if searched > MAX_SEARCHED {
+                    return None;
+                }
+                let citation = document.find(reported)?;
+                // Each citation repeats the title of its document, which can be long.
+                shown = shown.saturating_add(citation.shown_texts().map(str::len).sum());
+                (shown <= MAX_PASSAGES).then_some(citation)
             });
             let citations: Vec<Citation> = found.collect();
             if !citations.is_empty() {

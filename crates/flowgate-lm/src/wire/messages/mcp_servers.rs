@@ -55,6 +55,12 @@ impl DeclaredServers {
                 "names no server of `mcp_servers`; declare the server there",
             );
         };
+        if *is_used {
+            return toolset.field_error(
+                "mcp_server_name",
+                "names the server of an earlier toolset; write one toolset for each server",
+            );
+        }
         *is_used = true;
         let mut server = server.clone();
         (server.allowed_tools, server.blocked_tools) = read_tool_names(toolset)?;
@@ -214,7 +220,11 @@ mod tests {
         );
         let twice =
             "`tools` has a tool of the provider and another tool of the same name; leave one of them out";
-        check(SERVER, &format!("{plain},{plain}"), twice);
+        check(
+            SERVER,
+            &format!("{plain},{plain}"),
+            "`tools[1].mcp_server_name` names the server of an earlier toolset; write one toolset for each server",
+        );
         check(SERVER, &format!(r#"{plain},{{"name":"mcp__weather","input_schema":{{}}}}"#), twice);
         check(
             &SERVER.replace("https", "ftp"),

@@ -221,7 +221,10 @@ mod tests {
         }
         let twice =
             "`tools` has a tool of the provider and another tool of the same name; leave one of them out";
-        check(&format!("{},{}", server(""), server("")), twice);
+        let declared_twice =
+            "`tools[1].type` is a tool of the provider, and another tool of the request has the same name; leave one \
+            of them out";
+        check(&format!("{},{}", server(""), server("")), declared_twice);
         check(&format!(r#"{},{{"type":"function","name":"mcp__weather"}}"#, server("")), twice);
     }
 
@@ -238,8 +241,8 @@ mod tests {
             assert_eq!(count, expected.map_err(str::to_owned), "{later}");
         };
         check(&server(r#","authorization":"t""#), Ok(1));
-        let twice =
-            "`tools` has a tool of the provider and another tool of the same name; leave one of them out";
+        let twice = "`input[0].tools[0].type` is a tool of the provider, and another tool of the request has the same \
+            name; leave one of them out";
         check(&server("").replace("a.example", "b.example"), Err(twice));
     }
 }

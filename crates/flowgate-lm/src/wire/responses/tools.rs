@@ -13,7 +13,7 @@ use super::super::{ToolForms, WireError};
 use super::mcp_servers::read_mcp_server;
 use super::provider_tools::PROVIDER_TOOLS as TOOL_FORMS;
 use super::{ADDITIONAL_TOOLS, CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
-use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
+use crate::chat::{McpAddress, ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 use crate::json::Json;
 
 /// Returns the qualified name of the tool that `item`, a call or the field `tool_choice`, names: the name of the
@@ -103,16 +103,18 @@ impl ReceivedTools {
             }
             _ => {
                 if let Some(used) = read_provider_tool(tool, kind)? {
-                    let list = self.list;
-                    // Replaces the same tool of an earlier list. An MCP server with the same label but another address
-                    // is not replaced: both have one name, and `add_provider_tools` reports the error.
-                    let is_same = |known: &ProviderToolUse| {
-                        let address =
-                            |of: &ProviderToolUse| of.server.as_ref().map(|server| server.address.clone());
-                        known.tool == used.tool && address(known) == address(&used)
-                    };
-                    self.provider_tools.retain(|(earlier, known)| *earlier == list || !is_same(known));
-                    self.provider_tools.push((list, used));
+                    // A later list declares the same tool anew. An MCP server with the same label but another address
+                    // is another tool of the same name.
+                    if let Some((list, known)) =
+                        self.provider_tools.iter_mut().find(|(_, known)| known.tool == used.tool)
+                    {
+                        if *list == self.list || address_of(known) != address_of(&used) {
+                            return tool.field_error("type", DECLARED_TWICE);
+                        }
+                        (*list, *known) = (self.list, used);
+                    } else {
+                        self.provider_tools.push((self.list, used));
+                    }
                 }
                 return Ok(());
             }
@@ -153,6 +155,16 @@ impl ReceivedTools {
         self.specs.push(Some(ToolSpec { name, description, parameters: parameters.into() }));
         Ok(())
     }
+}
+
+/// The problem of a tool of the provider that one list declares twice, and of an MCP server that a later list declares
+/// at another address.
+const DECLARED_TWICE: &str =
+    "is a tool of the provider, and another tool of the request has the same name; leave one of them out";
+
+/// Returns the address of the MCP server that the provider calls; `None` for its other tools.
+fn address_of(used: &ProviderToolUse) -> Option<&McpAddress> {
+    used.server.as_ref().map(|server| &server.address)
 }
 
 /// Decodes the description of a custom tool. If the tool has a grammar for its input, appends the grammar to the

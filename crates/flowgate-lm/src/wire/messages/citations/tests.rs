@@ -251,7 +251,7 @@ fn citations_refer_to_the_documents_of_the_client() {
     check(json!({"type": "char_location", "cited_text": "Rot.", "document_index": -1}), Value::Null);
 }
 
-/// Citations beyond a limit (on their number, the size of their passages, or the searched documents) are dropped.
+/// Citations beyond a limit (on their number, the size of their texts, or the searched documents) are dropped.
 #[test]
 fn citations_are_bounded() {
     let (_, sent, received) = marked(&json!([text("a")]), |body| body);
@@ -265,11 +265,15 @@ fn citations_are_bounded() {
     assert_eq!(reported_citations(&body)[0].citations.len(), 2);
     // Documents are searched as long as they are not too large together.
     let mut citable = received.citable.to_vec();
-    citable[0].texts = vec!["a".repeat(MAX_SEARCHED / 4)];
+    citable[0].texts = vec!["a".repeat(MAX_SEARCHED / 4 - 1)];
     let place =
         ReportedCitation { kind: DocumentKind::Text, index: 0, text: "a".to_owned(), start: 0, end: 1 };
     let reported = [ReportedPiece { start: 0, end: 2, citations: vec![place; 9] }];
     assert_eq!(sent.verified(&citable, "A.", &reported)[0].citations.len(), 4);
+    // Each citation counts with the title that it repeats.
+    citable[0].texts = vec!["a".to_owned()];
+    citable[0].title = Some("t".repeat(MAX_PASSAGES / 3 - 1));
+    assert_eq!(sent.verified(&citable, "A.", &reported)[0].citations.len(), 3);
 }
 
 /// Pieces that are empty, beyond the text, inside a character, or overlap an earlier one have no citations.
