@@ -432,7 +432,7 @@ impl Agent<'_> {
             conversation.record_voided_call(&problem);
             return Ok(ToolAnswer::error(format!("the call did not run: {problem}")));
         }
-        // The turn may be cancelled while the call runs, and its approval is used then, too.
+        // If the turn is cancelled while the call runs, the approval of the call is used nevertheless.
         conversation.record_begun_call();
         self.observer.on_tool_call(&call);
         let answer = tools.call(call).await?;

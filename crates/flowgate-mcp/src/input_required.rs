@@ -248,8 +248,8 @@ impl Proxy {
         })]
     }
 
-    /// Removes the reference to a round and the responses from the parameters of a request, and returns them. In a
-    /// *round*, the server has requested input, and the client sends its call again with the responses. Returns `None`
+    /// Removes the name of the round and the client's responses from the parameters of a request, and returns both. (In
+    /// a *round*, the server has requested input, and the client sends its call again with responses.) Returns `None`
     /// for a request that continues no round. The round itself stays until the call is sent.
     ///
     /// # Errors

@@ -380,6 +380,7 @@ impl Proxy {
                     .into())
             }
         };
+        // While inputs of an earlier conversation are processed, `rule` returns the decision of the earlier policy.
         match (self.tape.rule(verdict.is_ok()), verdict) {
             (true, _) => {
                 self.listing.described.insert(digest);

@@ -70,7 +70,9 @@ impl RulingTape {
         }
     }
 
-    /// Returns the ruling in force: `now`, that of the present policy, or the next one of the record.
+    /// Returns the ruling in force: `now`, the ruling of the present policy, or, if the tape follows the record of an
+    /// earlier policy, the next ruling of the record. If the record has no ruling left, it has diverged, and the ruling
+    /// is `No`.
     pub(super) fn choose(&mut self, now: ProxyRuling) -> ProxyRuling {
         match self {
             Self::Live => now,

@@ -91,7 +91,8 @@ impl RedirectListener {
     }
 }
 
-/// Reads the head of a request; `None` if the request is for another address, or cannot be read.
+/// Reads the head of a request. Returns `None` if the head cannot be read, or if the request is not for the address of
+/// the listener; such a request is answered with a page that says so.
 async fn receive(mut stream: TcpStream, port: u16) -> Option<RedirectRequest> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {

@@ -40,7 +40,7 @@ impl Conversation {
 
     /// Adds a task from another agent and begins a turn. The label of the task, `carries`, becomes a lower bound on the
     /// label of everything in this conversation. The labels of stores are raised to the new base label, because a
-    /// reader who is not cleared for it must not learn from a store whether a task was set.
+    /// reader who is not cleared for this label must not learn from a store whether a task was set.
     ///
     /// # Errors
     /// If the session has no room for the message.

@@ -100,8 +100,8 @@ impl Conversation {
         self.handed.record_answer(id, output, self.monitor.trace());
     }
 
-    /// Returns the recorded answer of a call that ran outside the chat, with its label, if `content` is identical to
-    /// it. `None` if no answer is recorded, or if the caller reports another text.
+    /// Returns the recorded answer of the call with this id, which ran outside the chat, and the label of the answer,
+    /// if the caller reports the same `content`. Returns `None` if no answer is recorded, or if the contents differ.
     pub(super) fn find_outside_answer(&self, id: &str, content: &[Part]) -> Option<(EventId, Label)> {
         let (output_id, event) = self.handed.answer(id, self.monitor.trace())?;
         let EventBody::Output(output) = &event.body else { return None };

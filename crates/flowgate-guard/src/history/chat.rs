@@ -69,7 +69,7 @@ impl<'m> SentChat<'m> {
     /// messages of `prefix` are known.
     pub fn continuing(prefix: &MessageDigests, messages: &'m [Message]) -> Self {
         let (count, mut hasher) = (prefix.len() + messages.len(), MessageHasher::default());
-        // `written`: whether the model wrote the message.
+        // `written`: whether the model wrote each message.
         let (mut digests, mut written) = (Vec::with_capacity(count), Vec::with_capacity(count));
         digests.extend_from_slice(&prefix.digests);
         written.extend_from_slice(&prefix.written);

@@ -148,7 +148,7 @@ fn is_compared(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_alphanumeric();
     }
-    // Fillers and reserved characters that are shown as nothing, but have another category than format or mark.
+    // Fillers and reserved characters that are shown as nothing, although their category is neither format nor mark.
     let is_ignorable = matches!(
         c,
         '\u{34f}' | '\u{640}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2065}' | '\u{3164}' | '\u{ffa0}'
@@ -199,8 +199,8 @@ pub(super) fn decode_escapes(mut chars: Vec<SourceChar>) -> Vec<SourceChar> {
     chars
 }
 
-/// Decodes one level of escapes, and two escaped surrogates to one character; `None` if there are no escapes. A
-/// surrogate without its partner, and a code that is no character, are dropped.
+/// Decodes one level of escapes; `None` if there are no escapes. The escapes of a high and a low surrogate become one
+/// character. A surrogate without its partner, and a code that is no character, are dropped.
 fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
     let (mut decoded, mut at, mut has_changed) = (Vec::with_capacity(chars.len()), 0, false);
     // The high surrogate of a character that is spelled as two escapes, and where it begins.

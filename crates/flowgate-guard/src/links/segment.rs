@@ -210,6 +210,7 @@ impl SegmentReader<'_, '_> {
     /// # Errors
     /// If the address cannot be decided yet.
     fn judge_address(&mut self, start: usize) -> Result<Option<usize>, UndecidedAddressError> {
+        // Nothing inside a refused address is judged again.
         if start < self.refused_until {
             return Ok(None);
         }
@@ -470,17 +471,18 @@ impl SegmentReader<'_, '_> {
     /// before a name as the beginning of an address. Underscores, emphasis signs and marks do not end a run, since a
     /// renderer may drop them.
     fn separate_slashes(&mut self, rendered: &[RenderedChar]) {
-        // The current run of slashes, as indices into `plain`.
+        // The current run of slashes, as indices into `SegmentText::plain`, which leaves out silent characters.
         let mut run: Vec<usize> = Vec::new();
-        let mut plain = 0;
+        let mut plain_index = 0;
         for rendered_char in rendered {
             match rendered_char.c {
-                '/' | '\\' => run.push(plain),
+                '/' | '\\' => run.push(plain_index),
                 c if c == '_' || EMPHASIS.contains(&c) || markup::is_mark(c) => {}
                 _ => self.separate_run(&mut run),
             }
-            plain += usize::from(!rendered_char.is_silent);
+            plain_index += usize::from(!rendered_char.is_silent);
         }
+        // Whether something in the segment follows the last run, if only a character that renderers may drop.
         let is_followed = rendered
             .last()
             .is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.text.source.len());

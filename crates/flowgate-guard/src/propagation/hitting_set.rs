@@ -214,14 +214,15 @@ impl LabelSearch for HittingSet {
         }
     }
 
-    /// Returns the minimal elements found so far, with the one that is being shrunk.
+    /// Returns the minimal elements found so far, with the one that is being shrunk. Before the first element is shrunk,
+    /// returns the minimal ones of the elements that are known to be similar.
     fn found(&self) -> Vec<SpanElement> {
         let unfinished = self.shrinking.iter().map(|shrinking| shrinking.element);
         let found = minimal(self.found.iter().copied().chain(unfinished));
         if !found.is_empty() {
             return found;
         }
-        // Nothing was shrunk yet: the minimal ones of the elements that are known to be similar.
+        // Nothing was shrunk yet.
         minimal(self.tested.iter().filter(|(_, similar)| **similar).map(|(element, _)| *element))
     }
 }
