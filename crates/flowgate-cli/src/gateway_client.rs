@@ -259,7 +259,8 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-/// Returns the key of `owner`, such as "a person", from the file or from the environment variable.
+/// Returns the key of `owner`, such as "a person", from the file or from the environment variable. Fails if both or
+/// neither is given, if the file cannot be read, or if the key is empty or has characters that no key has.
 fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, InputError> {
     let (text, source) = match (file, std::env::var(variable)) {
         (Some(_), Ok(_)) => {

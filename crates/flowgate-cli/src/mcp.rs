@@ -84,6 +84,7 @@ pub(crate) fn start(
         let task = runtime.spawn(connection::open(spec.clone(), limits));
         (spec, task)
     });
+    // All servers start now. The loop below waits for one after the other.
     let connecting: Vec<_> = connecting.collect();
     let (mut started, mut errors) = (Vec::new(), Vec::new());
     for (spec, task) in connecting {
@@ -202,8 +203,8 @@ pub(crate) fn list_tools(
     listed
 }
 
-/// Returns why a task that starts a server or lists its tools has no result, for an error message. If the reason may
-/// lie with the server, the text ends with advice about the server.
+/// Returns why a task that starts a server or lists its tools has no result, for an error message. `limit` is the time
+/// limit of the task. If the reason may lie with the server (`spec`), the text ends with advice about the server.
 fn describe_task_error(why: TaskError, limit: Duration, spec: &McpServerSpec) -> String {
     match why {
         TaskError::TimedOut => {

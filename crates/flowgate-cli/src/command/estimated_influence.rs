@@ -149,7 +149,8 @@ fn open(options: &InfluenceModelArgs) -> Result<Option<InfluenceModel>, InputErr
         let chat: Arc<dyn ChatModel> = if model.has_chat_template() {
             Arc::clone(&model) as Arc<dyn ChatModel>
         } else {
-            // The model is needed as long as the methods, to the end of the process.
+            // A model without a chat template continues the question as a text. The model is needed as long as the
+            // methods, to the end of the process.
             let model: &'static Arc<flowgate_lm::LocalModel> = Box::leak(Box::new(Arc::clone(&model)));
             Arc::new(ContinuedIntrospection { model: &**model, tokens: ANSWER_TOKENS })
         };

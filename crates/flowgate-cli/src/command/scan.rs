@@ -202,7 +202,8 @@ fn scan_files(
     }
 }
 
-/// Reads the servers of a file that are not switched off, each with what its names suggest that it does, and its hooks.
+/// Reads a configuration file: its hooks, and the servers that are not switched off, each with what the names of the server
+/// suggest that the server does.
 fn scan_file(file: ClientFile) -> Result<ScannedFile, InputError> {
     let path: &Path = &file.path;
     let text = bounded_text(path, MAX_CONFIG)?;

@@ -94,6 +94,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
 }
 
 /// Checks that a login link of a person can be printed: there is such a person, and the standard error is a terminal.
+/// `settings` is the configuration in the file at `path`.
 ///
 /// # Errors
 /// If there is no such person, or the standard error is not a terminal.

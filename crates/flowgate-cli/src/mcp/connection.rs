@@ -144,7 +144,8 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
     open_with(&spec, client, limits).await.map_err(|why| format!("{why}; {}", spec.advice()))
 }
 
-/// Opens the connection. `client` sends the requests to a server at a URL, with its tokens.
+/// Starts the program of the server `spec`, or connects to its URL, and initializes the MCP session. `client` sends the
+/// requests to a server at a URL, with its tokens, and `limits` bound the answers of such a server.
 ///
 /// # Errors
 /// As for [`open`], without advice.

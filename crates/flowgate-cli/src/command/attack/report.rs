@@ -111,7 +111,8 @@ impl AttackResults {
         })
     }
 
-    /// Returns the sentences that say which part of the result depends on the form of an attack.
+    /// Returns the sentences that say which part of the result depends on the form of an attack: whether the wording of an
+    /// order decides, whether bare values escape, and whether replies keep the attacker's addresses.
     fn form_sentences(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         let orders = self.by_form.iter().filter(|(form, _)| form.kind == FormKind::Order).count();

@@ -21,8 +21,8 @@ pub(super) struct FoundHooks {
 }
 
 impl FoundHooks {
-    /// Adds the hooks of the file at `path`, and whether it switches hooks off. `is_of_project` states whether the file is
-    /// of a project, and not of the user or of all users.
+    /// Adds the hooks of the file at `path`. `are_off` says whether the file switches hooks off. `is_of_project` says
+    /// whether the file is of a project, and not of the user or of all users.
     pub(super) fn add(
         &mut self,
         (path, is_of_project): (&Path, bool),

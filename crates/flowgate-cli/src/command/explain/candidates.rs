@@ -137,7 +137,8 @@ pub(in crate::command) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Ca
 }
 
 /// Adds the statements about one argument, for the dimensions in which its label exceeds the requirement (`excess`):
-/// `endorse` and `payload` for integrity, `consent` for confidentiality. `part` is the name of the argument in reasons.
+/// `endorse` and `payload` for integrity, `consent` for confidentiality. `part` is the name of the argument in reasons, and
+/// `run` is the replayed run that contains `call`.
 fn add_for_argument(
     candidates: &mut Candidates,
     call: &JudgedCall,

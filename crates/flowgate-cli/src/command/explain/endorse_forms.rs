@@ -39,8 +39,8 @@ pub(super) struct EndorseProposal {
     pub(super) needs_evidence: Option<String>,
 }
 
-/// Returns the `endorse` statements that fit the value of an argument. `elements` are the elements of integrity that
-/// the requirement allows; the statements endorse the argument as these.
+/// Returns the `endorse` statements that fit the value of an argument of `call`, which is in the replayed run `run`.
+/// `elements` are the elements of integrity that the requirement allows; the statements endorse the argument as these.
 pub(super) fn propose(
     call: &JudgedCall,
     run: &ReplayedRun,

@@ -230,8 +230,8 @@ impl SuiteFigures {
     }
 
     /// Replays one run by a method under a policy, whose parameters are in `inputs`, and returns the figures of the
-    /// run. Passes the replayed trace to `occurs`, which collects the names that occur in the trace. Only calls of
-    /// tools that act count as benign or permitted calls.
+    /// run. Passes the replayed trace to `occurs`, which collects the names that occur in the trace. The figures of
+    /// benign calls and of permitted calls count only calls of tools that act.
     pub(super) fn of(
         policy: &Arc<Policy>,
         inputs: &ReplayInputs,

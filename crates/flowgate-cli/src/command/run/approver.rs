@@ -162,7 +162,8 @@ impl TerminalApprover {
         answer
     }
 
-    /// Shows the card, and waits for the answer until the question expires. `tool` is the escaped name of the tool.
+    /// Shows the card, and waits for the answer until the question expires, which is [`Decision::Unanswered`]. The end of
+    /// the input, and Ctrl-C, deny the call. `tool` is the escaped name of the tool.
     fn ask_at_prompt(&mut self, ask: &ApprovalRequest, tool: &str) -> CardAnswer {
         // Lines that were typed before the question do not answer it.
         self.terminal().discard_lines();

@@ -85,7 +85,7 @@ impl CardWriter {
         let _ = writeln!(text, "\n{title}");
     }
 
-    /// Writes a question below its title. `quoted` has the excerpts that the card has quoted so far; an excerpt in it
+    /// Appends a question to `text`, below its title. `quoted` has the excerpts that the card has quoted so far; an excerpt in it
     /// is not quoted again. If `quoted` is `None`, quotes nothing, and leaves out the arguments of the call.
     fn write_question<'a>(
         &self,

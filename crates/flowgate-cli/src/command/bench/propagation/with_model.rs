@@ -157,7 +157,8 @@ fn steps(suites: &[PropagationSuite], models: Models<'_>) -> usize {
     suites.iter().map(|suite| suite.model_steps(models)).sum()
 }
 
-/// Runs the suites with these models, and shows the progress. Returns the results of each; `None` after an interrupt.
+/// Runs the suites with these models, and shows the progress. `name` is the name of the model in messages. Returns the
+/// results of each suite; `None` after an interrupt.
 fn run_models(
     suites: &[PropagationSuite],
     models: Models<'_>,
