@@ -183,7 +183,11 @@ fn a_change_of_the_log_is_detected() {
         &public,
         "line 1: the record was written by a later version of Flowgate",
     );
-    check(&forged(&lines[2..], &other), &public, "line 1: the line does not name the format and the key of the log");
+    check(
+        &forged(&lines[2..], &other),
+        &public,
+        "line 1: the line does not name the format and the key of the log",
+    );
 }
 
 #[test]
