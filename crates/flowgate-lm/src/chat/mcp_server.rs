@@ -26,8 +26,9 @@ const MAX_ADDRESS: usize = 2048;
 /// The most bytes of the name of a server's tool, according to the specification of MCP.
 const MAX_TOOL_NAME: usize = 128;
 
-/// How many bytes of the digest of an address the description of the tool contains.
-const DIGEST_BYTES: usize = 8;
+/// How many bytes of the digest of an address the description of the tool contains: enough that nobody finds two
+/// addresses with the same bytes.
+const DIGEST_BYTES: usize = 16;
 
 /// The label of an MCP server: a name of 1 to 59 letters, digits, `-` and `_` that begins with a letter or a digit.
 ///
