@@ -452,8 +452,8 @@ struct ConfigReader<'a> {
 }
 
 impl ConfigReader<'_> {
-    /// Reads the section `[predicates]`, which has the source of each extern predicate by its name, and loads the
-    /// services and modules that answer them.
+    /// Reads the section `[predicates]`, which says for each extern predicate, by its name, which service or module
+    /// answers it. Loads these services and modules.
     ///
     /// # Errors
     /// If a source is neither an address nor the file of a module, or cannot be loaded.

@@ -91,12 +91,12 @@ impl Prices {
 }
 
 impl Budget {
-    /// Checks the budget of a client, and converts its cost from the currency to millionths of the currency. `models`
-    /// are the models that the client's section names.
+    /// Checks the daily budget of a client, and converts its limit on the cost to millionths of the currency. `models`
+    /// are the models that the client's section names: with a limit on the cost, each of them needs a price.
     ///
     /// # Errors
-    /// If the budget is not positive, or its cost is above [`MAX_COST`]; if it limits the cost, but no model has a
-    /// price, or one of `models` has none.
+    /// If a limit is 0 or negative, or the limit on the cost is above [`MAX_COST`]; with a limit on the cost, also if
+    /// no model has a price, or one of `models` has none.
     pub(super) fn read<'m>(
         tokens_per_day: Option<u64>,
         cost_per_day: Option<f64>,

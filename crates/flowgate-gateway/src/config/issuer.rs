@@ -21,7 +21,7 @@ const MAX_LEEWAY: u32 = 300;
 const LEEWAY: u32 = 60;
 
 impl ConfigReader<'_> {
-    /// Checks the sections of issuers, and creates them.
+    /// Checks the sections `[issuers.*]`, and creates an issuer for each.
     ///
     /// # Errors
     /// The first problem, with the name of its section.

@@ -90,7 +90,8 @@ impl LoginSettings {
 
 impl ConfigReader<'_> {
     /// Checks the section `[login.oidc]`, and converts it to settings. `issuers` are the configured issuers, and
-    /// `clients` the configured clients, whose policies define the elements of clearances.
+    /// `clients` the configured clients, whose policies declare the lattice elements that `may-read` of a group may
+    /// name.
     ///
     /// # Errors
     /// The first problem, as a message for the operator.
@@ -127,7 +128,8 @@ impl ConfigReader<'_> {
             let role = self.group(&group, spec, clients);
             groups.push(role.map_err(|why| format!("groups.{group}: {why}"))?);
         }
-        // The greatest role counts; among equal ones, the first name.
+        // A person who is in several groups has the rights of the first one: greater roles come first, and equal roles
+        // in the order of the names of the groups.
         groups.sort_by(|one, other| other.role.cmp(&one.role).then_with(|| one.group.cmp(&other.group)));
         Ok(LoginSettings {
             issuer,

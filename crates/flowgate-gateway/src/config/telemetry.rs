@@ -174,8 +174,11 @@ impl ConfigReader<'_> {
         Ok(read)
     }
 
-    /// Returns the time for a request to the collector: the milliseconds in the environment, up to the longest time,
-    /// or the default.
+    /// Returns the time limit of a request to the collector: the milliseconds in an environment variable, but at most
+    /// the longest time of [`TIMEOUTS`]; without the variable, the default.
+    ///
+    /// # Errors
+    /// If the value of the variable is not a number above 0.
     fn timeout(&self) -> Result<Duration, String> {
         let (default, longest) = TIMEOUTS;
         let Some((name, value)) =
@@ -203,11 +206,12 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Returns the share of traces that are recorded, from 0 to 1: `configured` in the section, otherwise the share of
-    /// the sampler in the environment; without both, all traces are recorded.
+    /// Returns the share of traces that are recorded, from 0 to 1: `configured`, the share in the section. Without
+    /// that, it is the share of the sampler that the variable `OTEL_TRACES_SAMPLER` names, or 1 if the variable is not
+    /// set.
     ///
     /// # Errors
-    /// If it is not between 0 and 1, or the gateway does not have the sampler.
+    /// If the share is not between 0 and 1, or the gateway does not have the sampler.
     fn sample(&self, configured: Option<f64>) -> Result<f64, String> {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
         if let Some(share) = configured {

@@ -24,9 +24,9 @@ impl ConfigReader<'_> {
 }
 
 impl GatewayConfig {
-    /// Returns a note for each host in the addresses of this gateway that the configuration states, if the gateway's
-    /// certificate is not for that host. This can be intended: a proxy in front of the gateway may have the certificate
-    /// for the host.
+    /// Compares the certificate with the addresses by which, as the configuration says, browsers reach the gateway
+    /// (`approvals.page` and `login.oidc.redirect`). Returns a note for each host that the certificate is not for. This
+    /// can be intended: a proxy in front of the gateway may have the certificate for the host.
     pub fn certificate_notes(&self) -> Vec<String> {
         let Some(tls) = &self.tls else { return Vec::new() };
         let page = self.webhook.iter().filter_map(|webhook| webhook.page.as_deref());

@@ -183,8 +183,8 @@ impl Database {
                 let sql = "SELECT basis, key, id FROM conversations WHERE client = ?1 AND name = ?2";
                 let mut rows = tx.query(sql, &[(&client).into(), (&name).into()]).await?;
                 let Some(row) = rows.first_mut() else { return Ok(None) };
-                // From turn 0 on: all turns.
                 let id = row.integer(2)?;
+                // From turn 0 on: all turns.
                 let inputs = read_inputs(tx, (&client, &name), id, 0, &cipher).await?;
                 let key = cipher.open_column(row, 1, &ContentPlace::conversation_key(&client, &name))?;
                 Ok(Some(ConversationJournal { id, config_fingerprint: row.text(0)?, key, inputs }))
@@ -248,8 +248,8 @@ impl Database {
         .await
     }
 
-    /// Releases the lease on a conversation without a turn. (A persisted turn releases it in its own transaction.) Does
-    /// nothing if no other gateway uses the database, since there are no leases then.
+    /// Releases the lease on a conversation if no turn was persisted: a persisted turn releases the lease in its own
+    /// transaction. Does nothing if no other gateway uses the database, since there are no leases then.
     pub(crate) async fn release_lease(&self, client: &str, name: &str) -> Result<(), DatabaseError> {
         if !self.is_shared {
             return Ok(());

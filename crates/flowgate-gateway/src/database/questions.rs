@@ -1,4 +1,5 @@
-//! Stores questions to people, the decisions on them, and the use of each approval. `ApprovalService` calls this module.
+//! Stores questions to people, the decisions on them, and the use of each approval. `ApprovalService` calls this
+//! module.
 //!
 //! A question is decided once, for exactly what it asks, before it expires; an approval is used once, in the
 //! transaction that persists the turn in which its call is sent. So no crash of a gateway loses an approval or lets it
@@ -404,8 +405,9 @@ impl Database {
     }
 
     /// Voids the open and allowed questions of a conversation that continued without the answers, except the questions
-    /// with the ids in `except`. A question whose time is over is marked as expired instead, so that it stays a refusal
-    /// for the [limits](limits). Returns the questions that had been allowed.
+    /// with the ids in `except`. A question whose time is over is marked as expired instead, since an unanswered
+    /// question counts as a refusal for the [limits](limits). Returns the questions that had been allowed: the caller
+    /// records that these approvals are void.
     pub(crate) async fn void_questions(
         &self,
         client: &str,

@@ -134,8 +134,8 @@ impl Database {
     }
 
     /// Deletes the texts that were persisted more than `age` milliseconds ago, and counts for their clients that texts
-    /// were forgotten (`forgotten`). A text whose time is unknown, or in the future because the clock was set back,
-    /// counts as persisted now. The column `kept` is this time, 0 if unknown.
+    /// were forgotten (`forgotten`). The column `kept` has the time at which a text was persisted, or 0 if that is
+    /// unknown. A text whose time is unknown, or in the future because the clock was set back, counts as persisted now.
     pub(crate) async fn delete_old_shown_texts(&self, age: i64) -> Result<(), DatabaseError> {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {

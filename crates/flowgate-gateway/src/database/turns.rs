@@ -451,6 +451,7 @@ impl CarriedTurns {
             for (inputs, turn) in chunk.iter().zip(number..) {
                 sealed.push(cipher.seal(inputs, &ContentPlace::turn((client, name), conversation, turn))?);
             }
+            // The statement receives a row for each turn: its number, the total of bytes up to it, and its inputs.
             let mut values = vec![conversation.into()];
             let mut rows = Vec::with_capacity(chunk.len());
             for (inputs, sealed) in chunk.iter().zip(&sealed) {
@@ -493,9 +494,9 @@ async fn lock_tenant(
     open_record(tenant, record, cipher)
 }
 
-/// Decrypts the stored record of a tenant's stores; `None` if it is empty: then nothing was written to the stores yet, as
-/// if there were no row. [`lock_tenant`] stores such records, and no other record is empty. An empty record needs no
-/// encryption, since a principal that can write it can delete the row as well.
+/// Decrypts the stored record of a tenant's stores. An empty record is one that [`lock_tenant`] has created: nothing
+/// was written to the stores yet, so the result is `None`, as without a row. An empty record is not encrypted, since a
+/// principal that can write it can delete the row as well.
 fn open_record(
     tenant: &str,
     record: String,

@@ -78,7 +78,8 @@ impl Watcher {
         self.showable = self.greatest_showable_label(running);
         let mut verdicts = Vec::new();
         while let Some(event) = running.trace().events().get(self.seen) {
-            // A pending call may still be withdrawn, so it and all later events are read at a later call.
+            // A pending call may still be withdrawn, so this event and all after it are judged when this method is called
+            // again. A call that was withdrawn is skipped.
             if event.status == Status::Pending {
                 break;
             }
@@ -90,9 +91,9 @@ impl Watcher {
         verdicts
     }
 
-    /// Returns the greatest label of a text that may be shown while every described tool can still be called. Bottom if
-    /// no tool was described, as under enforcement: the requirements of the tools that will be offered are not known
-    /// yet.
+    /// Returns the greatest label that a text may have to be shown to a step that may call every tool described in the
+    /// conversation. `running` is the monitor of the conversation. Returns bottom if no tool was described, as under
+    /// enforcement: the requirements of the tools that will be offered are not known yet.
     fn greatest_showable_label(&self, running: &Monitor) -> Label {
         let tools: Vec<&Tool> = running
             .trace()

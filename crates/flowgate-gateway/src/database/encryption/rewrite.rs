@@ -219,16 +219,16 @@ impl Database {
 
     /// Rewrites the SQLite file without its free pages, which still contain deleted and replaced values.
     async fn overwrite_free_pages(&self) -> Result<(), DatabaseError> {
-        let vacuum = |sql: &'static str| {
-            // Without the time limit of other operations: it takes as long as the file is large.
+        let run_unlimited = |sql: &'static str| {
+            // Without the time limit of other operations, since a large file takes long.
             self.backend.run(
                 Access::Statement,
                 Box::new(move |tx| Box::pin(async move { tx.query(sql, &[]).await.map(drop) })),
             )
         };
-        vacuum("VACUUM").await?;
+        run_unlimited("VACUUM").await?;
         // Empties the write-ahead log, which still has old pages.
-        vacuum("PRAGMA wal_checkpoint(TRUNCATE)").await
+        run_unlimited("PRAGMA wal_checkpoint(TRUNCATE)").await
     }
 }
 

@@ -113,8 +113,8 @@ impl QuestionToAsk {
                 return Ok(Some(AskOutcome::Known(id)));
             }
         }
-        // Outside the chat, an earlier denial would hold for ever. `false`: the questions are of the chat, so their
-        // evidence is compared.
+        // Outside the chat, earlier denials are not searched, since one would hold for ever. `false`: the questions are
+        // of the chat, so their evidence is compared.
         if self.origin.turns().is_some() {
             let own = without_state(self.content.as_str(), false);
             for (id, content, _) in self.find_in_states(tx, "state = 'denied'").await? {
