@@ -88,6 +88,7 @@ impl HookGap {
 pub(crate) fn hooks_of(root: &Value) -> Vec<ConfiguredHook> {
     let mut found = Vec::new();
     for (event, hooks) in root.get("hooks").and_then(Value::as_object).into_iter().flatten() {
+        // The settings that apply to every hook of this event; on this level, only the event is known.
         let around = ConfiguredHook {
             command: String::new(),
             event: event.clone(),
@@ -120,6 +121,7 @@ fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &m
             let mut here = around.clone();
             match fields.get("matcher") {
                 None | Some(Value::Null) => {}
+                // A pattern that every tool matches is no restriction.
                 Some(Value::String(all)) if matches!(all.as_str(), "" | "*" | ".*") => {}
                 Some(Value::String(some)) => here.matcher = Some(some.clone()),
                 Some(other) => here.matcher = Some(other.to_string()),

@@ -158,7 +158,8 @@ struct Plugin<'p> {
 
 impl Plugin<'_> {
     /// Adds the files of the plug-in: those with the usual names, its manifest, and those that the manifest or its entry
-    /// in the marketplace names.
+    /// in the marketplace names. The entry is found by the home folder `home` and the id of the plug-in
+    /// (`NAME@MARKETPLACE`).
     fn add_files(&mut self, home: &Path, id: &str) {
         for usual in [".mcp.json", "hooks/hooks.json"] {
             self.add_file(usual);
@@ -256,7 +257,7 @@ fn is_within(path: &str) -> bool {
 }
 
 /// Returns the entry of the plug-in `id` (`NAME@MARKETPLACE`) in the list of its marketplace, which can replace a
-/// manifest; `None` if there is no such list or entry.
+/// manifest; `None` if there is no such list or entry. Claude Code keeps these lists below the home folder `home`.
 fn marketplace_entry(home: &Path, id: &str) -> Option<Value> {
     let (name, marketplace) = id.rsplit_once('@')?;
     // The name of the marketplace is untrusted: it must be one component of a path, and not `..`.

@@ -19,7 +19,7 @@ const FIND_THE_FLOOD: &str = "find out whether a text provokes these questions; 
 impl ApprovalService {
     /// Converts the configured limits on questions to the type that the database checks: the limits on open questions
     /// and, in `asked`, those on how often people are asked at all. A question that a lasting grant answers is exempt
-    /// from the latter, and the caller then removes them.
+    /// from the limits in `asked`: the caller then sets `asked` to `None`.
     pub(super) fn question_limits(&self) -> QuestionLimits {
         let ApprovalSettings {
             open_of_client,

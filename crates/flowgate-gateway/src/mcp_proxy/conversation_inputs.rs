@@ -17,8 +17,8 @@ use crate::http::request_error::RequestError;
 use crate::recorder::{self, AuditEntry};
 
 impl McpExchange<'_> {
-    /// Hands an input to the proxy (a message of the client or the server, or the outcome of a sent message), asks
-    /// people the questions that the proxy raises, and stores the outcome. Returns the actions for the caller to
+    /// Hands the input `event` to the proxy (a message of the client or the server, or the outcome of a sent message),
+    /// asks people the questions that the proxy raises, and stores the outcome. Returns the actions for the caller to
     /// perform.
     ///
     /// # Errors
@@ -91,8 +91,9 @@ impl McpExchange<'_> {
     /// the proxy raises, until none is left. Returns the actions that no freeze stops, and the audit records.
     ///
     /// # Errors
-    /// If the conversation has reached its size limit, a freeze stops it or its client, another request has approved
-    /// other tools of the server at the same time, or the database fails.
+    /// If the conversation has reached its size limit, a freeze stops it or its client, its virtual key is no longer
+    /// valid, another request has approved other tools of the server at the same time, or the database or the audit log
+    /// fails.
     async fn judge(
         &mut self,
         session: &mut ConversationState,

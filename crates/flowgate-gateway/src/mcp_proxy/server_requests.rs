@@ -240,8 +240,9 @@ impl<'e> McpExchange<'e> {
         }
     }
 
-    /// Reserves memory for a server's message before it is parsed, until the returned share is dropped. If the budget
-    /// has no room, logs the limit and returns the problem.
+    /// Reserves memory for a server's message before the message is parsed, until the returned share is dropped. If the
+    /// gateway's budget for parsed values (`--max-values`) has no room, logs the limit, and returns the problem for the
+    /// operator's log.
     pub(super) fn reserve_memory(&self, text: &str) -> Result<ValueBudgetShare, &'static str> {
         let McpRequest { client, conversation, .. } = self.request;
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
@@ -269,8 +270,8 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions. Returns a
-    /// problem instead if the message exceeds a limit or is an answer to a request other than `id`, or if a freeze
-    /// stops the server, the called tool or a method that the message requests of the client.
+    /// problem instead if the message exceeds a limit, if it is an answer but not the one to the request `id`, or if a
+    /// freeze stops the server, the called tool or a method that the message requests of the client.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,

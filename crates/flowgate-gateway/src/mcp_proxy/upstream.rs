@@ -227,8 +227,9 @@ fn with_authorization(request: RequestBuilder, authorization: Option<&Authorizat
 }
 
 /// Sends a request with the credential of the gateway, and returns the answer when it begins. If the server rejects a
-/// token, which may have been revoked before it expired, sends the request once more with another one: a server that
-/// answers with the status 401 has not acted on it.
+/// token, which may have been revoked before it expired, sends the request once more with another token: a server that
+/// answers with the status 401 has not acted on the request. `place` is the place of the request in the limit on open
+/// requests; the returned answer holds it.
 ///
 /// # Errors
 /// Why there is no answer, without text of the server or of its issuer.
@@ -296,8 +297,8 @@ async fn deliver(
 /// means that the session is unknown.
 ///
 /// # Errors
-/// If the server answers with a redirect or an error without a JSON body, the answer is too large or breaks off, or the
-/// wait is over.
+/// If the server answers with a redirect, rejects the credential of the gateway (401 or 403), or answers with another
+/// error without a JSON body; if the answer is too large, is not UTF-8 or breaks off; or if the wait is over.
 async fn read_answer(
     mut bytes: ServerAnswerBytes,
     kind: ServerRequestKind,

@@ -109,7 +109,7 @@ impl ModelRoutes {
         let turns = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes()));
         let memory = turns.sum::<usize>().saturating_add(remembered);
         let memory = self.values.take_for_conversation(memory).map_err(|_| {
-            let message = "the gateway has no room for this conversation now: try again later";
+            let message = "the gateway has no memory left for this conversation now: try again later";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         let name = name.to_owned();

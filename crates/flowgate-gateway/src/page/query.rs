@@ -33,7 +33,10 @@ impl Query {
                 return Err(refuse(format!("the query has `{name}` twice: leave one out")));
             }
             let value = decode(value).ok_or_else(|| {
-                refuse(format!("the value of `{name}` in the query is not percent-encoded UTF-8: correct it"))
+                refuse(format!(
+                    "the value of `{name}` in the query is not percent-encoded UTF-8: encode it, for example a \
+                    space as `%20`"
+                ))
             })?;
             read.0.push((name, value));
         }
@@ -53,7 +56,8 @@ impl Query {
         let Some(value) = self.text(name) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| {
             let message = format!(
-                "the value of `{name}` in the query is not a whole number, or is out of range: correct it"
+                "the value of `{name}` in the query cannot be used as a number: send a whole number of at most \
+                18 digits, such as `{name}=20`"
             );
             HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })
