@@ -194,7 +194,7 @@ impl GatewayClient {
             .header("authorization", format!("Bearer {}", self.key));
         let unusable = |_| {
             GatewayError::Failed(format!(
-                "{}: the key or the id has characters that a request cannot have; copy it again",
+                "{}: the key or the id has characters that a request cannot have; copy both again",
                 self.address
             ))
         };

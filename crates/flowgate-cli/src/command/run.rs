@@ -252,7 +252,7 @@ fn refuse_hidden_user(
     match notes.suggest_statement(monitor(), "user", first, conversation) {
         None => Ok(()),
         Some(statement) => Err(InputError(format!(
-            "the policy hides the user's own messages from the model; add to {name}\n{statement}"
+            "the policy hides the user's own messages from the model; to show them, add to {name}\n{statement}"
         ))),
     }
 }

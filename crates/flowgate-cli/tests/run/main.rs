@@ -347,7 +347,7 @@ fn hidden_items_are_reported_at_start_with_the_missing_statement() {
     let (output, model) = odd(&folder, &["plain"], &messages, &["Hello."], &["Hi"]);
     let told = err(&output);
     let expected = format!(
-        "error: the policy hides the user's own messages from the model; add to {}\n  label message as trusted if:\n      \
+        "error: the policy hides the user's own messages from the model; to show them, add to {}\n  label message as trusted if:\n      \
          (message: Message)\n      message.role == \"user\"\n",
         folder.join("policy.flow").display()
     );

@@ -117,7 +117,7 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
             rank: HarmRank::HostPath,
             choice: "a host that a trusted message names, with path and query,".to_owned(),
             needs_evidence: Some(format!(
-                "`endorse` of `{argument}` on the hosts that messages name: a stranger can choose among them, and path and query"
+                "`endorse` of `{argument}` on the hosts that messages name: a stranger can choose among them, and can choose the path and the query"
             )),
         });
     }
