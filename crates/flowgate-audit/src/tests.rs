@@ -11,6 +11,7 @@ use crate::log_files::append_extension;
 pub(super) struct TestFolder(PathBuf);
 
 impl TestFolder {
+    /// Creates an empty folder, whose name begins with `flowgate-audit-` and `name`.
     pub(super) fn new(name: &str) -> Self {
         // Tests run concurrently, so each has its own folder.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -63,6 +64,7 @@ pub(super) fn of_conversation(name: &str) -> ContentSelector {
     ContentSelector { conversation: Some(name.to_owned()), ..ContentSelector::default() }
 }
 
+/// Verifies the log in the file `path`, with its contents and with the key of the tests.
 pub(super) fn checked(path: &Path) -> Result<LogSummary, VerifyError> {
     let expected = LogExpectations { key: Some(key().public_key()), ..LogExpectations::default() };
     let mut log = BufReader::new(File::open(path).unwrap());

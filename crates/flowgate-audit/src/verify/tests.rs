@@ -27,6 +27,7 @@ fn example() -> (String, String) {
     (fs::read_to_string(folder.log()).unwrap(), contents)
 }
 
+/// Verifies the log with this text. `contents` is the text of its file of contents; `None` leaves the contents out.
 fn outcome(
     log: &str,
     expected: &LogExpectations<'_>,

@@ -204,6 +204,7 @@ mod tests {
     use super::*;
     use crate::chat::ToolCall;
 
+    /// A chat with a message of every role, and with a call of a tool.
     fn chat() -> Vec<Message> {
         let call =
             ToolCall { id: "c1".into(), name: "pay".into(), arguments: r#"{"b": 1, "a": "<x>"}"#.into() };
@@ -215,6 +216,8 @@ mod tests {
         ]
     }
 
+    /// Renders [`chat`], with one tool on offer, by the template `source`. An error of the template or of the rendering
+    /// is returned as its text.
     fn render(source: &str) -> Result<String, String> {
         let template = ChatTemplate::new(Path::new("t"), source, Some("<s>".into()), None);
         let tools = [ToolSpec {
