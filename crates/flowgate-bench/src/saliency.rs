@@ -207,11 +207,11 @@ pub fn steps(cases: usize) -> usize {
     (3 * CaseSet::ALL.len() + 2) * cases
 }
 
-/// Measures every screener on every set, with `cases` cases each. The network is trained, and the thresholds are
-/// chosen, on further cases that are not reported, from all sets but the one with unseen phrasings. RTBAS's Figure 2
-/// has the regions of all reported cases, and its Figure 3 has `cases` calls that follow the user and as many that
-/// follow an attacker. `step` is called after each case; if it returns true (the user has interrupted the command), the
-/// result is `None`.
+/// Measures every screener on every set, with `cases` cases each. `seed` determines the cases and the projections of
+/// the Jacobian bound. `train` trains the network. The training and the choice of the thresholds use further cases
+/// that are not reported, from all sets but the one with unseen phrasings. RTBAS's Figure 2 has the regions of all
+/// reported cases, and its Figure 3 has `cases` calls that follow the user and as many that follow an attacker. `step`
+/// is called after each case; if it returns true (the user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If the model or the network fails, or the cases cannot be built from the seed.

@@ -43,8 +43,8 @@ pub enum LabelMethod {
 }
 
 impl LabelMethod {
-    /// Returns the name for reports. `prompt` stands for the methods that put documents in a prompt, and the part after the
-    /// slash for the way of the search.
+    /// Returns the name for reports. In a name, `prompt` means that the documents are put into a prompt, and a part
+    /// after the slash names the search.
     pub fn name(self) -> &'static str {
         match self {
             Self::Naive => "naive",

@@ -82,7 +82,8 @@ impl DocumentQuestion {
     }
 
     /// Returns the documents and the question as a labelled context, from which prompts are written. The question
-    /// comes before the documents if `asks_first` is true, and otherwise after them. It counts as public and trusted.
+    /// comes before the documents if `asks_first` is true, and otherwise after them. The question counts as public
+    /// and trusted.
     pub fn context(&self) -> LabelledContext {
         let document =
             |source: &SourceDocument| LabelledDocument { text: source.text.clone(), label: source.label };
