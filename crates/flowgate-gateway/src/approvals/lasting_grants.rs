@@ -588,7 +588,7 @@ mod tests {
         let sum = |argument: &str, most: Value| json!({"sum_a_day": {"argument": argument, "most": most}});
         check(None, sum("amount", json!(50)), Ok((Some(30), "a", 20 * MILLIONTHS)));
         check(None, sum("amount", json!(19.5)), Err("the amount of this question alone is greater"));
-        check(None, sum("amount", json!(-1)), Err("not a number between"));
+        check(None, sum("amount", json!(-1)), Err("must be a number between"));
         check(None, sum("price", json!(50)), Err("name one of these: amount"));
         // A question about three equal calls uses three times the amount.
         let terms = |terms: Value| serde_json::from_value::<GrantTerms>(terms).unwrap();

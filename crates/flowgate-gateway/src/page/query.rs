@@ -121,8 +121,8 @@ mod tests {
         check("", Ok((None, None)));
         check("name=a%2Fb%20%C3%A9+c&from=7", Ok((Some("a/b é c"), Some(7))));
         check("name", Ok((Some(""), None)));
-        check("from=-1", Err("`from` in the query is not a whole number"));
-        check("from=99999999999", Err("`from` in the query is not a whole number"));
+        check("from=-1", Err("`from` in the query cannot be used as a number"));
+        check("from=99999999999", Err("`from` in the query cannot be used as a number"));
         check("name=a&name=b", Err("`name` twice"));
         check("other=a", Err("unknown parameter `other`: leave it out; the known ones are name, from"));
         check("name=%f", Err("not percent-encoded"));
