@@ -2,12 +2,13 @@
 //!
 //! `source` reads the text and the imported files, the `lexer` converts text to tokens, the `parser` tokens to a
 //! `syntax` tree, and `compile` the tree to a `plan`. The plan contains the source locations of statements, so that a
-//! verdict can show the statement that it follows from. Errors and warnings are values of [`Diagnostic`]; `compat`,
-//! `roles` and `captures` only add warnings.
+//! verdict can show which statement it follows from. Errors and warnings are values of [`Diagnostic`]; `compat`,
+//! `roles` and `captures` add warnings about valid policies.
 //!
 //! The other submodules define what plans consist of: patterns for tools (`pattern`) and for texts (`regex`,
 //! `pattern_bits`), roles of arguments (`argument_role`, `role_guess`), grants (`grant_scope`), sums (`exact_amount`)
-//! and dialects (`dialect`). `event_path` serves the checks of names in `occurrence` and `tool_schemas`.
+//! and dialects (`dialect`). `event_path` determines which part of an event an expression denotes, for the checks of
+//! names in `occurrence` and `tool_schemas`.
 
 mod argument_role;
 mod captures;

@@ -3,8 +3,8 @@
 //!
 //! The sent chat has been compared with the history of the session already, and the merge processes its messages in
 //! order. A known message stays as it is. A new one is labelled by its source and by the quotations that it contains,
-//! and its text is recorded in the client's memory. [`super::apply`] calls this module with the client's memory or, in a
-//! replay, with the recorded quotations.
+//! and its text is recorded in the client's memory. [`super::apply`] calls this module with the client's memory or, in
+//! a replay, with the recorded quotations.
 
 use std::collections::VecDeque;
 

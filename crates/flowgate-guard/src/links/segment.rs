@@ -3,8 +3,8 @@
 //! link of. [`super::cleaner`] calls this module for each segment.
 //!
 //! No single renderer's grammar is followed. Anything that begins like an address is judged; a permitted one is written
-//! in its canonical form; and each remaining character that an address or a link needs, such as `.`, `:`, `@` or `/`, is
-//! separated from its neighbours.
+//! in its canonical form; and each remaining character that an address or a link needs, such as `.`, `:`, `@` or `/`,
+//! is separated from its neighbours.
 
 use super::address;
 use super::host_names;
@@ -367,8 +367,8 @@ impl SegmentReader<'_, '_> {
             self.add_refused(MARKUP);
         }
         let next = next.or_else(|| self.text.is_slash_after(index).then_some('/'));
-        // A word of one character that is no known scheme begins no address. A second colon continues no address either,
-        // unless a slash or a backslash, which a renderer may drop, is between the two colons.
+        // A word of one character that is no known scheme begins no address. A second colon continues no address
+        // either, unless a slash or a backslash, which a renderer may drop, is between the two colons.
         let Some(next) = next.filter(|next| {
             (is_known || word.len().max(joined.len()) >= 2)
                 && (*next != ':' || self.text.is_slash_after(index))

@@ -163,8 +163,8 @@ impl LabelSpan {
     }
 
     /// Returns the coordinates of the span: for each bit of a label the element of the labels without it, and for each
-    /// age the element of the younger labels. The meets of an element with them include all maximal elements below it,
-    /// so a search can remove labels from an element coordinate by coordinate, in this order.
+    /// age the element of the younger labels. The meets of an element with the coordinates include all maximal elements
+    /// strictly below it, so a search can remove labels from an element coordinate by coordinate.
     #[must_use]
     pub fn coordinates(&self) -> &[SpanElement] {
         &self.coordinates

@@ -445,8 +445,8 @@ impl<'a> Compiler<'a> {
                 "pass the value that the predicate needs, with a type such as `str`, `int`, `dict` or `any`",
             )
         };
-        // All types are checked before the first error is returned, so that every error is reported.
-        // An unknown type is marked from the variable on; a result has no variable, so its type is passed twice.
+        // All types are checked before the first error is returned, so that every error is reported. The error for an
+        // unknown type underlines the variable with its type. A result has no variable, so its type takes both places.
         let declared: Vec<_> =
             parameters.iter().map(|(name, ty)| Ok((name.text.clone(), sendable_type(name, ty)?))).collect();
         let result = sendable_type(result, result);

@@ -1,7 +1,7 @@
 //! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
 //! definitions. The result is the query of the statement: its variables with the conditions that an assignment of
 //! values must satisfy. Also checks which events a body reads, since only rules may depend on several events. The
-//! compilation of every statement with conditions calls it.
+//! compilers of all statements with conditions call this module.
 
 use std::sync::Arc;
 
@@ -602,7 +602,8 @@ impl Compiler<'_> {
 }
 
 /// Returns whether a body declares a variable without a list, which ranges over the whole trace. That is the case if a
-/// line contains more declarations `x: T` than declarations `(x: T) in LIST`, which are counted among the former.
+/// line contains a declaration `x: T` that is not part of `(x: T) in LIST`: if it has more of the first form, which
+/// includes the second, than of the second.
 fn has_free_variable(body: &ConditionBody) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);

@@ -1,6 +1,6 @@
 //! Parses two clauses about the approval of people: the limits of a `consent` (`up to 3 calls`), which approves calls
 //! in advance, and the `grant` of a `require` or an `ask`, which says for how long an approval holds.
-//! [`super::statement`] calls it for the statements that have these clauses.
+//! [`super::statement`] calls this module for the statements that have these clauses.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::exact_amount::ExactAmount;
