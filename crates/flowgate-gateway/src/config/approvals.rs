@@ -131,7 +131,7 @@ impl ConfigReader<'_> {
         match (url, &secret, spec.webhook_format) {
             (None, None, WebhookFormat::Flowgate) => Ok(None),
             (None, None, _) => {
-                Err("the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\""
+                Err("the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\", or remove the format"
                     .to_owned())
             }
             (None, Some(_), _) => {

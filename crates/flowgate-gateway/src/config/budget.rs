@@ -52,7 +52,7 @@ impl Prices {
                 of_tokens.into_iter().find(|(_, price)| !(0.0..=MAX_PRICE).contains(price))
             {
                 return Err(format!(
-                    "{model}: `{tokens}`: the price {price} is not between 0 and {MAX_PRICE:e}: correct it"
+                    "{model}: `{tokens}`: the price {price} is out of range: write a number from 0 to {MAX_PRICE:e}"
                 ));
             }
             prices.insert(model, ModelPrice { input, cached_input, output });
@@ -181,19 +181,19 @@ mod tests {
         for (text, expected) in [
             (
                 "a = { input = -1, output = 0 }",
-                "a: `input`: the price -1 is not between 0 and 1e9: correct it",
+                "a: `input`: the price -1 is out of range: write a number from 0 to 1e9",
             ),
             (
                 "a = { input = 1, output = inf }",
-                "a: `output`: the price inf is not between 0 and 1e9: correct it",
+                "a: `output`: the price inf is out of range: write a number from 0 to 1e9",
             ),
             (
                 "a = { input = 1, output = 1, cached-input = -1 }",
-                "a: `cached-input`: the price -1 is not between 0 and 1e9: correct it",
+                "a: `cached-input`: the price -1 is out of range: write a number from 0 to 1e9",
             ),
             (
                 "a = { input = nan, output = 1 }",
-                "a: `input`: the price NaN is not between 0 and 1e9: correct it",
+                "a: `input`: the price NaN is out of range: write a number from 0 to 1e9",
             ),
         ] {
             assert_eq!(prices(text), Err(expected.to_owned()));

@@ -1,4 +1,4 @@
-//! Reads the sections `[clients.*]`: the key or certificate of each client, its upstream, its policy and its limits.
+//! Reads the sections `[clients.*]`: how each client authenticates itself, its upstream, its policy and its limits.
 //! `config` calls it for each section.
 
 use std::collections::BTreeMap;

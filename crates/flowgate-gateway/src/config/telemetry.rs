@@ -188,8 +188,9 @@ impl ConfigReader<'_> {
         };
         let millis = value.trim().parse().ok().filter(|millis| *millis > 0);
         let time = millis.map(Duration::from_millis);
-        time.map(|time| time.min(longest))
-            .ok_or_else(|| format!("{name} is not a number of milliseconds above 0: correct it"))
+        time.map(|time| time.min(longest)).ok_or_else(|| {
+            format!("{name} is not a number of milliseconds above 0: set it to one, such as 10000")
+        })
     }
 
     /// Returns whether requests to the collector are compressed: if the environment says `gzip`.
@@ -251,8 +252,9 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         let name = name.trim();
         (!name.is_empty()).then_some((name.to_owned(), decoded(value.trim())?))
     };
-    let wrong =
-        || "an entry does not have the form NAME=VALUE with a percent-encoded value: correct it".to_owned();
+    let wrong = || {
+        "an entry does not have the form NAME=VALUE: write each entry in this form, with a percent-encoded value".to_owned()
+    };
     parts.map(|part| pair(part).ok_or_else(wrong)).collect()
 }
 

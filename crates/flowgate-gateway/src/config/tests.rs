@@ -349,7 +349,7 @@ fn problems_of_approvals_are_named() {
     );
     check(
         &with("[approvals]\nwebhook-format = \"slack\"\n"),
-        "approvals: the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\"",
+        "approvals: the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\", or remove the format",
     );
     check(
         &with("[approvals]\nwebhook = \"https://a.example\"\nwebhook-from = \"B\"\n"),

@@ -118,7 +118,7 @@ mod tests {
         check(
             "gateway.key",
             "gateway.key",
-            "tls.certificate: DIR/gateway.key: the file contains no certificate; a certificate in PEM begins \
+            "tls.certificate: DIR/gateway.key: the file contains no certificate: name a PEM file, in which a certificate begins \
             with `-----BEGIN CERTIFICATE-----`",
         );
         check(
@@ -129,7 +129,7 @@ mod tests {
         check(
             "gateway.pem",
             "gateway.pem",
-            "tls.key: DIR/gateway.pem: the file contains no private key; a key in PEM begins with \
+            "tls.key: DIR/gateway.pem: the file contains no private key: name a PEM file, in which a key begins with \
             `-----BEGIN PRIVATE KEY-----`",
         );
         check(
@@ -204,7 +204,7 @@ mod tests {
         check(
             "empty.pem",
             named,
-            "tls.client-ca: DIR/empty.pem: the file contains no certificate; a certificate in PEM begins \
+            "tls.client-ca: DIR/empty.pem: the file contains no certificate: name a PEM file, in which a certificate begins \
             with `-----BEGIN CERTIFICATE-----`",
         );
         check(

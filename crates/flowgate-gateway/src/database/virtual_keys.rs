@@ -94,8 +94,8 @@ impl Database {
                     return Ok(AddedKey::Full);
                 }
                 let NewVirtualKey { id, digest, client, tenant, name, who, expires, limits } = &key;
-                // Stored without null: a limit of -1 means no limit, a `last_day` of -1 that the key was never used, and an
-                // `expires` of 0 that the key does not expire.
+                // Stored without null: a limit of -1 means no limit, a `last_day` of -1 that the key was never used,
+                // and an `expires` of 0 that the key does not expire.
                 let number = |limit: Option<u64>| limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
                 let models = serde_json::json!(limits.models).to_string();
                 let sql = "INSERT INTO virtual_keys (id, digest, client, tenant, name, who, made, expires, last_day, \

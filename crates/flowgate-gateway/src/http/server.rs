@@ -87,7 +87,7 @@ impl fmt::Display for ServeError {
             Self::Runtime(error) => {
                 write!(
                     f,
-                    "the server cannot start its threads or handle signals: {error}; check the limits of the system"
+                    "the server cannot start its threads or handle signals: {error}; raise the limits of processes and open files (`ulimit -u`, `ulimit -n`)"
                 )
             }
         }

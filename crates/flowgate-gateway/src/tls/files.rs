@@ -89,14 +89,14 @@ impl fmt::Display for TlsFileError {
         match &self.problem {
             TlsFileProblem::Unreadable(why) => f.write_str(why),
             TlsFileProblem::NoCertificate => f.write_str(
-                "the file contains no certificate; a certificate in PEM begins with `-----BEGIN \
+                "the file contains no certificate: name a PEM file, in which a certificate begins with `-----BEGIN \
                 CERTIFICATE-----`",
             ),
             TlsFileProblem::BadCertificate(number) => {
                 write!(f, "certificate {number} of the file cannot be parsed; replace it")
             }
             TlsFileProblem::NoKey => f.write_str(
-                "the file contains no private key; a key in PEM begins with `-----BEGIN PRIVATE KEY-----`",
+                "the file contains no private key: name a PEM file, in which a key begins with `-----BEGIN PRIVATE KEY-----`",
             ),
             TlsFileProblem::EncryptedKey => {
                 write!(f, "the key is encrypted: write it without a passphrase, by `openssl pkey -in {path}`")

@@ -78,8 +78,8 @@ impl Watcher {
         self.showable = self.greatest_showable_label(running);
         let mut verdicts = Vec::new();
         while let Some(event) = running.trace().events().get(self.seen) {
-            // A pending call may still be withdrawn, so this event and all after it are judged when this method is called
-            // again. A call that was withdrawn is skipped.
+            // A pending call may still be withdrawn, so this event and all after it are judged when this method is
+            // called again. A call that was withdrawn is skipped.
             if event.status == Status::Pending {
                 break;
             }

@@ -37,8 +37,8 @@ impl GatewayService {
         let path = request.uri().path();
         let target = path.split_once("/models/").and_then(|(_, target)| Target::parse(target));
         let Some(target) = target else {
-            let message = "this gateway does not support this method of a model: it has generateContent, \
-                streamGenerateContent and countTokens";
+            let message = "this gateway does not support this method of a model: use generateContent, \
+                streamGenerateContent or countTokens";
             return Err(error_reply(api, StatusCode::NOT_FOUND, message));
         };
         // Without `alt=sse`, the API streams in a form that the gateway does not have.

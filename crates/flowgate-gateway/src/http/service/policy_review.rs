@@ -1,4 +1,5 @@
-//! Serves evaluations of policies on stored conversations, for people. The routes of `service` call it.
+//! Serves two evaluations of policies on stored conversations, for the people who review policies: how often each
+//! statement of a policy applied, and a dry run of an edited policy. The routes of `service` call it.
 
 use axum::extract::Request;
 

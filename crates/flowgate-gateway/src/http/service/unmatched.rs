@@ -19,7 +19,7 @@ impl GatewayService {
                 .filter(|(.., route)| matches!(route, ServiceRoute::Model(_) | ServiceRoute::ModelMethod(_)));
             let answers: Vec<&str> = answers.map(|(_, path, _)| *path).collect();
             let message = format!(
-                "this gateway does not support this route of the provider: it has {}, /v1/embeddings and /v1/models",
+                "this gateway does not support this route of the provider: use one of {}, /v1/embeddings and /v1/models",
                 answers.join(", ")
             );
             return Err(error_reply(implied_api(headers, path), StatusCode::NOT_FOUND, &message));
