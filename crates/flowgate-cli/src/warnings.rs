@@ -151,8 +151,8 @@ impl Warnings {
         of_policy.chain(of_traces).collect()
     }
 
-    /// Returns the warnings and notes as SARIF results. Those about traces are located at the policy's own file,
-    /// `name`, without a line.
+    /// Returns the warnings and notes as SARIF results. A warning about a trace has the policy's own file, `name`, as its
+    /// location, without a line.
     pub(crate) fn sarif(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let result = |code: &str, message: String, position: Option<(String, usize)>| {
             let (file, line) = position.unzip();

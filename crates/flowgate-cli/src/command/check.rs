@@ -283,8 +283,8 @@ fn sarif_results(
     trace: &str,
     line: usize,
 ) -> Vec<Value> {
-    // `subject` names the call or the message that the result is about, and `kind` is `call` or `message`. `related` are
-    // the statements of the policy that caused the result.
+    // `subject` names the call, the event or the message that the result is about; `kind` is `call` or `message`.
+    // `related` are the statements of the policy that caused the result.
     let result = |rule: &str, level: &str, subject: &str, kind: &str, message: &str, related: Vec<Value>| {
         json!({
             "ruleId": rule,

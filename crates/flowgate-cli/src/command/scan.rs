@@ -299,9 +299,9 @@ fn unguarded<'f>(cover: HookCover, files: impl Iterator<Item = &'f ScannedFile>)
     files.flat_map(of_file).collect()
 }
 
-/// Returns what the servers of a client that Flowgate does not guard can do together; `None` if they can neither leak
-/// nor be steered. They can be steered if one of them reads text of untrusted parties (strangers) and one acts. They
-/// can leak if, in addition, one reads private data. `files` are the files of the client.
+/// Returns what the unguarded servers of a client can do together; `None` if they can neither leak nor be steered. They
+/// can be steered if one of them reads text of untrusted parties (strangers) and one acts. They can leak if, in addition,
+/// one reads private data. The client's own tools count as well. `files` are the files of the client.
 fn combination<'f>(
     client: &McpClient,
     files: impl Iterator<Item = &'f ScannedFile> + Clone,

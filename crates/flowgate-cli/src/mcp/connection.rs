@@ -86,8 +86,8 @@ pub(super) enum ToolListError {
 }
 
 impl ToolListError {
-    /// Returns the rest of a sentence that begins with `the server NAME`. It ends with advice: if the server did not
-    /// answer with a list, `advice`, which is about reaching the server.
+    /// Returns the rest of a sentence that begins with `the server NAME`, with advice at its end. `advice` is about
+    /// reaching the server; it is used only if the server did not answer with a list.
     pub(super) fn describe(self, advice: &str) -> String {
         match self {
             Self::NoList(why) => {

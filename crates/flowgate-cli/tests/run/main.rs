@@ -125,7 +125,7 @@ fn an_injected_call_is_denied_without_a_terminal() {
         "The model wants to call mail/send_mail\nIt carries",
         "It carries untrusted, public. Why you are asked:",
         "require trusted, public if:",
-        "may be led to it by #5 content in the answer of web/fetch (untrusted)\n",
+        "may have been led to this call by #5 content in the answer of web/fetch (untrusted)\n",
         "step: trusted, public; 1 hidden; tokens: 10 read, 5 written; 1 call, looks\n",
         "step: untrusted, public; 0 hidden;",
         "1 look; 1 question, 0 allowed; 1 call ran, 1 refused; the steps at the base label reveal at most 1 bit of hidden \

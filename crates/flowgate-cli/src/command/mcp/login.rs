@@ -150,7 +150,8 @@ fn open_browser(address: &str) {
     let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
 }
 
-/// Removes the tokens of a login.
+/// Removes the tokens of the login at the server of the options, and prints whether there were any. Waits until no other
+/// process uses the tokens. Returns 0.
 fn log_out(options: &McpServerArgs, output: &mut Console) -> Result<u8, InputError> {
     let (_, file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
     let runtime = start_runtime()?;

@@ -413,7 +413,7 @@ content (`body`). It would disclose what is private, by the recipient (`to`), th
 It carries untrusted, private. Why you are asked:
   - decision, arguments.to, arguments.body carry untrusted, private, and may carry at most trusted, public
       │ p.flow:9  require trusted, public if:
-  the model may be led to it by #2 content in the answer of read (untrusted), and the call would pass it on (private)
+  the model may have been led to this call by #2 content in the answer of read (untrusted), and the call would pass it on (private)
       “Pay \\u{1b}[1AMallory!”
 send: allow this call once? [y/N/?] ";
         assert!(output.starts_with(expected), "{output}");
