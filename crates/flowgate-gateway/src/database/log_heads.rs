@@ -126,7 +126,7 @@ impl Database {
         let recorded_seq = AtomicI64::new(seq);
         self.log.set(TrackedAuditLog { id, end: last_line, recorded_seq }).map_err(|_| {
             DatabaseError::Audit(
-                "this gateway already tracks another audit log in its database; this is a defect of Flowgate; please report it"
+                "this gateway already tracks another audit log in its database, because of a bug in the gateway: report it"
                     .to_owned(),
             )
         })
