@@ -44,6 +44,7 @@ pub enum LatticeError {
 }
 
 impl fmt::Display for LatticeError {
+    /// Writes the reason without advice, which [`LatticeError::help`] returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(f, "the order has no elements"),

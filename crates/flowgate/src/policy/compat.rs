@@ -163,6 +163,7 @@ impl CompatibilityCheck<'_> {
     /// * there are three or more operands, and one after the first is a comparison or a negation without parentheses;
     /// * an operand of an `or` after the first is an `and` without parentheses.
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
+        // The operands of nested `and` and `or` without parentheses count as well.
         let mut operands = Vec::new();
         flatten(items, &mut operands);
         let is_compound =

@@ -82,6 +82,7 @@ impl Pattern {
         let linear = RegexBuilder::new(&text).size_limit(SIZE).dot_matches_new_line(dot_all).build();
         let program = match linear {
             Ok(regex) => Program::Linear(regex),
+            // Backtracking would not help: the pattern is malformed or too large.
             Err(error) if !needs_backtracking(source) => return Err(describe(&error)),
             Err(_) => Program::Backtracking(backtracking(source, extent, EndAnchor::OfText)?),
         };

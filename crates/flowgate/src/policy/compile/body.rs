@@ -76,6 +76,7 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
 /// kind of the block, with these bounds.
 fn outer_slots(block: &CompiledQuery, how: &QuantifierKind) -> u64 {
     let slot_bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
+    // What the block binds itself: its variables, and the names that its lines define.
     let variables = block.variables.iter().map(|variable| slot_bit(variable.slot));
     let definitions = block.items.iter().map(|item| match item {
         QueryItem::Let(slot, _) => slot_bit(*slot),

@@ -141,8 +141,9 @@ impl Compiler<'_> {
         self.builtin(expr, found, compiled, named, scope)
     }
 
-    /// Compiles a call of a built-in function: appends the named arguments to the positional ones, which are compiled
-    /// already, and checks their number and whether this build can execute the function.
+    /// Compiles `expr`, a call of the built-in function `function`, whose place in the table of functions is `id`.
+    /// `arguments` are the positional arguments, which are compiled already; the named ones are appended to them. Fails
+    /// if there are too few or too many arguments, or if this build cannot execute the function.
     fn builtin(
         &mut self,
         expr: &Expr,

@@ -89,7 +89,8 @@ impl Parser<'_> {
         Ok(GrantClause { scope, is_by_class })
     }
 
-    /// Parses the scope of a grant, which follows the word `grant`.
+    /// Parses the scope of a grant, which follows the word `grant`: `conversation`, `always`, or a number of days, such
+    /// as `30 days`.
     fn grant_scope(&mut self) -> ParseResult<GrantScope> {
         const HELP: &str = "write `grant conversation`, `grant 30 days` or `grant always`";
         if self.eat_word("conversation") {

@@ -207,7 +207,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses `extern NAME(PARAMETERS) -> TYPE`, the declaration of a predicate that is answered outside the policy.
+    /// Parses `extern NAME(PARAMETERS) -> TYPE`, such as `extern is_spam(text: str) -> bool`: the declaration of a
+    /// predicate that is answered outside the policy. Each parameter needs a type.
     fn external(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let help = "write `extern NAME(PARAMETER: TYPE) -> TYPE`, such as `-> bool`";
