@@ -243,8 +243,8 @@ impl ServerFields<'_> {
     }
 
     /// Reads the object `oauth`, which says how the tokens for a server are obtained; `None` if there is no such object.
-    /// Its field `grant` names the way: by client credentials, or by a login of a person. Without this field, the tokens
-    /// are obtained by client credentials if there is a secret, and otherwise by a login.
+    /// Its field `grant` is `client_credentials`, or `authorization_code` if a person logs in. Without this field, the
+    /// tokens are obtained by client credentials if there is a secret, and otherwise by a login.
     fn oauth(&self) -> Result<Option<OAuthSpec>, String> {
         let entry = match self.entry.get("oauth") {
             None | Some(Value::Null) => return Ok(None),

@@ -99,8 +99,9 @@ fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) ->
     Ok(0)
 }
 
-/// Waits for the outcome of a login, on the thread of `runtime`, and writes the tokens to `file`. The returned channel
-/// receives what the person should read and, at the end, the outcome.
+/// Starts a task on the thread of `runtime` that waits for the outcome of a login, and writes the tokens to `file`. The
+/// returned channel receives what the person should read and, at the end, the outcome. Another thread passes the lines
+/// that the person pastes to the task.
 fn complete(login: Login, file: TokenFile, runtime: &AsyncRuntime) -> Receiver<LoginMessage> {
     let (sender, messages) = channel();
     let (pasted_sender, pasted) = tokio::sync::mpsc::channel(1);

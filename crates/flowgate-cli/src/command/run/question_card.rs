@@ -164,7 +164,9 @@ impl CardWriter {
             escaping::line(&words.iter().map(|word| word.as_str()).collect::<Vec<_>>().join(", "))
         };
         match (untrusted.is_empty(), confidential.is_empty()) {
-            (false, true) => format!("the model may have been led to this call by {location} ({})", listed(&untrusted)),
+            (false, true) => {
+                format!("the model may have been led to this call by {location} ({})", listed(&untrusted))
+            }
             (true, false) => format!("the call would pass on {location} ({})", listed(&confidential)),
             (false, false) => format!(
                 "the model may have been led to this call by {location} ({}), and the call would pass it on ({})",
