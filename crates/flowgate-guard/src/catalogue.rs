@@ -241,16 +241,19 @@ impl CatalogueEntry {
 
 /// Returns a name by which the model can call a tool: one that providers accept and that is not in `taken`. The name is
 /// `server__tool`, or `tool` for a tool without a server. It ends in a digest of server and tool in three cases: if
-/// server and tool could not be read back from the name otherwise, if the name would be `look`, or if it is too long.
+/// server and tool could not be read from the name without the digest, if the name would be `look`, or if it is too
+/// long.
 ///
 /// The name depends on the tool alone, since a tool that is hidden at some label must not influence the names of
 /// others. Only if two tools nevertheless have the same name, the later one receives a number.
 fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
+    // Replaces the characters that a provider may not accept.
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
     };
     // A server and a tool are joined by `__`, so neither may contain it, nor have an underscore next to it.
     let is_plain = |text: &str| *text == plain(text) && !text.contains("__") && !text.starts_with('_');
+    // `is_unchanged` is whether server and tool can be read from the name.
     let (mut name, is_unchanged) = match &tool.server {
         Some(server) => {
             let is_unchanged = is_plain(server) && is_plain(&tool.name) && !server.ends_with('_');

@@ -286,7 +286,7 @@ impl History {
         if !message.is_written || message.digest != hasher.digest(recorded) {
             return None;
         }
-        // The comparison runs with the new digest, which is undone if the message still counts as changed.
+        // The comparison runs with the new digest. If the message still counts as changed, the old digest is restored.
         let recorded_digest = std::mem::replace(&mut message.digest, hasher.digest(sent));
         let alignment = self.align(digests, certain);
         if alignment.unchanged <= index {

@@ -119,8 +119,8 @@ impl<'a> DisarmedReply<'a> {
         Self { policy: LinkPolicy::of(monitor, &label), method, label, next_id, judged: 0 }
     }
 
-    /// Returns whether cleaning would not change a text that is shown beside the reply: the policy refuses no address in
-    /// it, and each permitted address has its canonical form already.
+    /// Returns whether cleaning would not change a text that is shown beside the reply: the policy refuses no address
+    /// in it, and each permitted address has its canonical form already.
     pub(crate) fn leaves_unchanged(&mut self, monitor: &mut Monitor, text: &str) -> bool {
         // White space after an address only keeps it apart from further text of a reply.
         self.clean(monitor, text).text.trim() == text.trim()

@@ -281,8 +281,8 @@ impl Proxy {
         Some((retry, decision))
     }
 
-    /// Runs a call that was sent again, if it has the tool and the arguments that the person was asked about and the
-    /// decision allows it; refuses it otherwise.
+    /// Runs a call that was sent again, if it has the tool and the arguments that the person was asked about, and if
+    /// the decision allows it; refuses it otherwise.
     pub(super) fn handle_retry(
         &mut self,
         monitor: &mut Monitor,

@@ -74,8 +74,8 @@ impl Proxy {
 
     /// Records that a call has an outcome that is not shown, and returns the answer that the client receives in its
     /// place. If the call requests a list that would be hidden in any case because of its label, the answer is an empty
-    /// list, and nothing is recorded: the client cannot distinguish a failure from a hidden list, so the answer contains
-    /// nothing that needs a label.
+    /// list, and nothing is recorded: the client cannot distinguish a failure from a hidden list, so the answer
+    /// contains nothing that needs a label.
     pub(super) fn record_withheld_answer(
         &mut self,
         session: &mut dyn MonitoredSession,

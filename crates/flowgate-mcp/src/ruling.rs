@@ -96,8 +96,8 @@ impl RulingTape {
         }
     }
 
-    /// Notes that the proxy cannot follow the record of an earlier policy, for example since the trace has no room. Does
-    /// nothing if the rulings are those of the present policy.
+    /// Notes that the proxy cannot follow the record of an earlier policy, for example since the trace has no room.
+    /// Does nothing if the rulings are those of the present policy.
     pub(super) fn note_divergence(&mut self) {
         if let Self::Following { has_diverged, .. } = self {
             *has_diverged = true;

@@ -83,8 +83,8 @@ impl Subscription {
 }
 
 impl Proxy {
-    /// Handles a client's request for a subscription: forwards it with the resources that the policy permits, without
-    /// asking a person about the others. Refuses a request without the object `notifications`, or with too many
+    /// Handles a client's request for a subscription: forwards it with the resources that the policy permits. No person
+    /// is asked about the other resources. Refuses a request without the object `notifications`, or with too many
     /// resources.
     pub(super) fn subscribe(
         &mut self,

@@ -1,5 +1,5 @@
-//! Defines [`TokenError`], the reason why there is no token for a server, with its message for the user. The message has
-//! no text of an issuer's answer, which could repeat a secret, except an error code of OAuth.
+//! Defines [`TokenError`], the reason why there is no token for a server, with its message for the user. The message
+//! has no text of an issuer's answer, which could repeat a secret, except an error code of OAuth.
 
 use std::borrow::Cow;
 use std::fmt;

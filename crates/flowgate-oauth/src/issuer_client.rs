@@ -127,7 +127,8 @@ impl IssuerClient {
 }
 
 /// Returns the code of an error answer of OAuth, such as `invalid_grant`; `None` if the answer has no code, or a text
-/// that does not have the form of such a code (lower-case letters and underscores, at most 40): it could contain a secret.
+/// that does not have the form of such a code (lower-case letters and underscores, at most 40): it could contain a
+/// secret.
 fn oauth_code(answer: &[u8]) -> Option<String> {
     let answer: Value = serde_json::from_slice(answer).ok()?;
     let code = answer.get("error")?.as_str()?;

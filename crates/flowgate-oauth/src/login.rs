@@ -1,5 +1,5 @@
-//! Logs a person in at the issuer of a server, by the authorization code flow with PKCE ([`Login`]). The person opens an
-//! address in a browser. The issuer then sends the browser to an address on this machine with a code, which `Login`
+//! Logs a person in at the issuer of a server, by the authorization code flow with PKCE ([`Login`]). The person opens
+//! an address in a browser. The issuer then sends the browser to an address on this machine with a code, which `Login`
 //! exchanges for tokens. If the browser is on another machine, the person pastes the address to which the browser was
 //! sent. `flowgate mcp login` calls this module.
 //!
@@ -261,8 +261,8 @@ impl Login {
         &self.issuer
     }
 
-    /// Waits until the person has logged in, and stores the tokens in `file`. The outcome arrives either as a request of
-    /// the browser or as a line of `pasted`, the lines that the person types: a line may be the address to which the
+    /// Waits until the person has logged in, and stores the tokens in `file`. The outcome arrives either as a request
+    /// of the browser or as a line of `pasted`, the lines that the person types: a line may be the address to which the
     /// issuer has sent the browser. `note` is called with a sentence about each line or request that is not the outcome
     /// of this login.
     ///

@@ -111,8 +111,8 @@ async fn receive(mut stream: TcpStream, port: u16) -> Option<RedirectRequest> {
 }
 
 /// Returns the query of a request for the address of the listener; `None` for any other request. The request must name
-/// the host `127.0.0.1`. A web page whose own host name resolves to this machine (DNS rebinding) sends its own name, and
-/// is refused.
+/// the host `127.0.0.1`. A web page whose own host name resolves to this machine (DNS rebinding) sends its own name,
+/// and is refused.
 fn query_of_head(head: &str, port: u16) -> Option<&str> {
     let mut lines = head.lines();
     let mut words = lines.next()?.split(' ');

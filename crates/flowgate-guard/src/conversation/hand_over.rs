@@ -159,9 +159,10 @@ impl Conversation {
         )
     }
 
-    /// Finds the call with this id among the calls for whose outcome `event_of` returns an event: that of the call, or
-    /// that of its answer. Returns the index of the call's step among the items of the chat, the index of the call in
-    /// the step, and this event. `None` if there is no such call.
+    /// Finds the call with this id among the calls that `event_of` selects: for the outcome of such a call, it returns
+    /// the event of the call or of its answer, and for any other outcome, `None`. Returns the index of the call's step
+    /// among the items of the chat, the index of the call in the step, and the event that `event_of` returned. `None`
+    /// if there is no such call.
     fn find_call(
         &self,
         event_of: impl Fn(&CallOutcome) -> Option<EventId>,

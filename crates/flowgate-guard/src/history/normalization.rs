@@ -482,9 +482,9 @@ fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
 /// Searches for the end of the Markdown link address that begins `rest`, `](...)`, within `max_length` characters.
 /// The address may be enclosed in `<...>`, and may contain balanced round brackets and a title in quotation marks;
 /// brackets inside `<...>` or a title do not count. If a blank line comes while a round bracket is open, the address
-/// ends at the first closing bracket before the line. If `<...>`, a title or a bracket is never closed, the address ends
-/// at the first closing bracket on its first line; without one, there is no end. `read` of the result is the number of
-/// characters that the search has read, by which the caller bounds its work.
+/// ends at the first closing bracket before the line. If `<...>`, a title or a bracket is never closed, the address
+/// ends at the first closing bracket on its first line; without one, there is no end. `read` of the result is the
+/// number of characters that the search has read, by which the caller bounds its work.
 fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
         return MarkupEnd::of(None);

@@ -370,7 +370,8 @@ impl QuotationMemory {
         }
     }
 
-    /// Forgets everything of a source, which may be the user, or with `None` of all sources and the user.
+    /// Forgets all texts of a source, which may be the user. Without a source (`None`), forgets the texts of all
+    /// sources and of the user.
     pub fn clear(&mut self, source: Option<&str>) {
         match source {
             None => {

@@ -119,9 +119,9 @@ impl AttributionSession for EstimatedSession {
         }
     }
 
-    /// Attributes the decision and each argument of a call to the regions at or below the chosen label. Returns that the
-    /// call depends on everything if the entry is no call or does not fit the trace, if the arguments are malformed, or
-    /// if the model fails.
+    /// Attributes the decision and each argument of a call to the regions at or below the chosen label. Returns that
+    /// the call depends on everything if the entry is no call or does not fit the trace, if the arguments are
+    /// malformed, or if the model fails.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let method = self.method.estimator.name();
         let everything = Attribution { method, ..Attribution::everything() };

@@ -94,8 +94,8 @@ enum UrlPart {
     Query,
 }
 
-/// Appends a part of a URL, with every character percent-encoded that some renderer could take for an end, an emphasis
-/// or an entity.
+/// Appends a part of a URL to `written`. Percent-encodes every character that some renderer could take for the end of
+/// the URL, for a sign of emphasis, or for a part of an HTML entity.
 fn encode(text: &str, part: UrlPart, written: &mut String) {
     let mut rest = text;
     let mut before = ' ';

@@ -164,7 +164,7 @@ fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
         };
         let boundary = word.find(is_boundary);
         let length = boundary.unwrap_or(word.len());
-        // The guard writes no two spaces in a row.
+        // The link would be too long for a segment, or it has two spaces in a row, which the guard does not write.
         if at + length > MAX_SEGMENT || boundary == Some(0) {
             return Some(end);
         }

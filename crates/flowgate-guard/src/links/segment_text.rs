@@ -149,7 +149,7 @@ impl SegmentText<'_> {
         self.source.get(before.end..seen.start).is_some_and(|between| between.contains(EMPHASIS))
     }
 
-    /// Returns whether `www` precedes a dot, as a separate word to some renderer.
+    /// Returns whether `www` precedes a dot, as a word of its own for some renderer.
     pub(super) fn is_after_www(&self, dot: usize) -> bool {
         // Finds three letters `w` before the dot, apart from marks between them that some renderer drops.
         let (mut start, mut count) = (dot, 0);

@@ -157,9 +157,9 @@ impl HittingSet {
         None
     }
 
-    /// Excludes a minimal element that was found from the search: replaces each element of the frontier to which
-    /// `minimal` flows by the greatest elements below it to which `minimal` does not flow. The elements still to be
-    /// found lie at or below the new frontier.
+    /// Takes `minimal`, a minimal element that was found, out of the search: replaces each element of the frontier to
+    /// which `minimal` flows by the greatest elements below it to which `minimal` does not flow. The elements still to
+    /// be found lie at or below the new frontier.
     fn avoid(&mut self, minimal: SpanElement) {
         let mut frontier = Vec::new();
         for element in std::mem::take(&mut self.frontier) {
@@ -214,8 +214,8 @@ impl LabelSearch for HittingSet {
         }
     }
 
-    /// Returns the minimal elements found so far, with the one that is being shrunk. Before the first element is shrunk,
-    /// returns the minimal ones of the elements that are known to be similar.
+    /// Returns the minimal elements found so far, with the one that is being shrunk. Before the first element is
+    /// shrunk, returns the minimal ones of the elements that are known to be similar.
     fn found(&self) -> Vec<SpanElement> {
         let unfinished = self.shrinking.iter().map(|shrinking| shrinking.element);
         let found = minimal(self.found.iter().copied().chain(unfinished));

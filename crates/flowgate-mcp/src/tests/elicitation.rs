@@ -100,8 +100,8 @@ fn a_question_states_the_evidence() {
     assert!(message.ends_with(known), "{message}");
 }
 
-/// After refusals in a row, or as many questions as a session may ask, the person is not asked any more: the agent gets a
-/// refusal, and the operator a note. An approval ends the row.
+/// After refusals in a row, or as many questions as a session may ask, the person is not asked any more: the agent gets
+/// a refusal, and the operator a note. An approval ends the row.
 #[test]
 fn a_flood_of_questions_gets_refusals() {
     let may_ask = |actions: &[&str], questions: QuestionBudget| {
