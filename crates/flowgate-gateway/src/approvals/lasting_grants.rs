@@ -101,9 +101,9 @@ impl GrantOffer {
     }
 
     /// Returns the grants that would cover this question, for the database to search for: one existing candidate
-    /// suffices. The first candidate is a grant for exactly these arguments. For each argument that is an amount, a further candidate
-    /// is a grant that covers every value of this argument; such a grant counts the value, in millionths, against its
-    /// daily sum.
+    /// suffices. The first candidate is a grant for exactly these arguments. For each argument that is an amount, a
+    /// further candidate is a grant that covers every value of this argument; such a grant counts the value, in
+    /// millionths, against its daily sum.
     pub(super) fn candidates(&self) -> Vec<GrantCandidate> {
         let calls = self.calls;
         // A grant for exactly these arguments limits no sum, so it counts no amount.

@@ -91,10 +91,10 @@ impl ConversationProxies {
         Some(self.proxies.entry(name.to_owned()).or_insert_with(new_proxy))
     }
 
-    /// Hands an input that was carried over from a conversation under an earlier policy to the proxy of its server. The
-    /// proxy decides as the earlier policy has ruled (`event.rulings`), so that its state becomes what it was. Returns
-    /// whether the proxy could follow all of these rulings; `false` also if the client may not use this server any
-    /// more, or the rulings are not known.
+    /// Hands an input to the proxy of its server. The input was carried over from a conversation under an earlier
+    /// policy. The proxy decides as that policy has ruled (`event.rulings`), so that its state becomes what it was.
+    /// Returns whether the proxy could follow all of these rulings; `false` also if the client may not use this server
+    /// any more, or the rulings are not known.
     pub(crate) fn carry_event(
         &mut self,
         conversation: &mut Conversation,
