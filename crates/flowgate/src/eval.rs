@@ -365,6 +365,7 @@ impl<'a> Evaluator<'a> {
                         }
                         Ok(document.children(*node).map(|child| Value::Node(*event, child)).collect())
                     }
+                    // Not a list or a map, such as a text in place of one.
                     content => {
                         if !self.is_quiet {
                             self.reads.push(RegionRead { event: *event, node: *node, deep: true });

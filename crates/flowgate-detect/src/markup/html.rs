@@ -204,8 +204,9 @@ struct Tag {
 }
 
 impl Tag {
-    /// Parses the attributes of a tag. `at` is the offset after the tag's name. Accepts malformed tags. The
-    /// result also contains the position after the tag.
+    /// Parses the attributes of a tag, of which only those in [`ATTRIBUTES`] are kept. `at` is the offset after the
+    /// tag's name. A tag that is not closed ends before the next `<`, or at the end of the text. The result also
+    /// contains the position after the tag.
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();
         // For each of `ATTRIBUTES`, whether the tag has had it before.

@@ -200,8 +200,8 @@ impl<'t> CallCollector<'t> {
         self.reported.insert(function.range().end().to_u32());
     }
 
-    /// Reports what an escape of IPython runs: a shell command (`!cmd`, `%sx cmd`), code (`%time f()`), a call (`/f
-    /// x`). `kind` is the form of the escape, and `command` the text after its first characters. Each finding covers
+    /// Reports what an escape of IPython runs: a call (`/f x`), a shell command (`!cmd`, `%sx cmd`), or code (`%time
+    /// f()`). `kind` is the form of the escape, and `command` the text after its first characters. Each finding covers
     /// the whole escape, `location`.
     fn report_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
         let content = match kind {

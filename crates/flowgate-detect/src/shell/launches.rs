@@ -174,7 +174,8 @@ const PROGRAM_OPTIONS: &[(&[&str], &str, &[&str])] = &[
     (&["go"], "", &["-exec", "-toolexec", "--exec", "--toolexec"]),
 ];
 
-/// Returns whether an argument of one of [`PROGRAM_OPTIONS`] names a program to run.
+/// Returns whether a command of one of the programs in [`PROGRAM_OPTIONS`] has an option that names a further program
+/// to run. False for any other command.
 fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
     let Some((_, letters, options)) = PROGRAM_OPTIONS.iter().find(|(names, ..)| names.contains(&call.name))
     else {

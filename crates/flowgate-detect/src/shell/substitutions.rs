@@ -327,6 +327,7 @@ impl ScriptReader<'_, '_> {
                             let c = c.filter(char::is_ascii).ok_or(ShellReadError::Syntax)?;
                             u32::from(c)
                         }
+                        // Shells differ in the meaning of `\c`.
                         b'c' => return Err(ShellReadError::Syntax),
                         other => {
                             if !ended {

@@ -73,6 +73,7 @@ impl<'a> Lexer<'a> {
             } else if let Some(comment) = rest.strip_prefix("/*") {
                 let end = comment.find("*/").ok_or(ScriptUnreadReason::Syntax)?;
                 has_break |= comment.get(..end).unwrap_or_default().contains(is_line_break);
+                // `/*` and `*/` have two bytes each.
                 self.at += end + 4;
             } else {
                 match self.peek() {

@@ -405,6 +405,7 @@ impl<'a> Reader<'a> {
         }
         self.advance()?;
         let has_value = !matches!(self.token, Token::Mark(";" | "}") | Token::End);
+        // JavaScript ends the statement at the line break, so the value would not be returned.
         if has_value && self.follows_break {
             return Err(ScriptUnreadReason::Syntax);
         }

@@ -379,6 +379,7 @@ impl Evaluator<'_> {
         };
         let found = self.functions.find(name).filter(|_| methods_of_type.contains(&name));
         let Some((id, function)) = found else {
+            // The message is that of invariant-ai.
             return Err(EvalError::Unavailable(format!("Unavailable attribute {name}")));
         };
         // A method is the function of the same name, with the object as its first argument.

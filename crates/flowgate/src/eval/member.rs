@@ -141,6 +141,7 @@ impl Evaluator<'_> {
         match self.dialect() {
             Dialect::Flowgate => Ok(Value::Absent),
             Dialect::Compat => {
+                // The message is that of invariant-ai.
                 let known = known.join(", ");
                 let message =
                     format!("Attribute {name} not found in {kind}. Available attributes are: {known}");

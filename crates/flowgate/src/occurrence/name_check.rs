@@ -46,8 +46,8 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Checks `expr` if it is a tool pattern: warns if no tool in the traces matches it; otherwise checks the arguments
-    /// that it names.
+    /// Checks `expr` if it is a tool pattern: warns if no tool in the traces matches the pattern; otherwise checks the
+    /// names of arguments in the pattern.
     fn check_tool_pattern(&mut self, expr: &Expr) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
@@ -79,8 +79,8 @@ impl<'a> NameChecker<'a> {
         );
     }
 
-    /// Warns about each tool that is named in a comparison, such as `call.name == "send"` or `call.function.name in
-    /// ["send", "pay"]`, and does not occur in the traces.
+    /// Warns about each tool that does not occur in the traces, but is named in a comparison: `call.name == "send"`,
+    /// `call.function.name in ["send", "pay"]`.
     fn check_tool_names(&mut self, expr: &Expr) {
         // Whether an expression is the name of a call's tool: `call.name` or `call.function.name`.
         let is_name = |expr: &Expr| {

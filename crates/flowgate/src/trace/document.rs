@@ -253,9 +253,9 @@ impl Document {
         self.raise(&top);
     }
 
-    /// Sets the label of the frame of the event, its existence and its error flag, to the label of the content. Leaves
-    /// the dimensions unchanged in which a `label` statement names the frame itself. So a statement that vouches for an
-    /// output also vouches for its existence.
+    /// Sets the label of the frame to the label of the content, except in the dimensions in which a `label` statement
+    /// names the frame itself. The frame is the existence of the event and its error flag. So a statement that vouches
+    /// for the content of an output also vouches for the existence of the output.
     pub(crate) fn label_frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
         let label = self.label_at(content);

@@ -267,8 +267,9 @@ impl Document {
         }
     }
 
-    /// Adds a value that a text encodes, with everything in it, and the bytes that spell each node (its span). `step`
-    /// leads from `parent` to the value. Returns the id of the node of the value.
+    /// Adds `source`, a value that a text encodes, with everything in it. Each node is labelled `label`, and has the
+    /// bytes that spell it as its span. `step` leads from `parent` to the value. Returns the id of the node of the
+    /// value.
     fn add_located(
         &mut self,
         parent: NodeId,

@@ -72,9 +72,10 @@ impl Document {
         })
     }
 
-    /// Returns the bytes of the enclosing text that spell a part of the scalar `id`. The scalar is spelled at `span`
-    /// there, and `decoded` is its value; `part` are bytes of the value. `None` if the scalar is spelled with escapes
-    /// before the end of the part, since bytes of the value and of the text then do not correspond.
+    /// Returns the bytes of the enclosing text that spell a part of the scalar `id`. `span` are the bytes of that text
+    /// which spell the whole scalar, `decoded` is the value of the scalar, and `part` are bytes of this value. `None`
+    /// if the scalar is spelled with escapes before the end of the part, since bytes of the value and of the text then
+    /// do not correspond.
     fn span_within(
         &self,
         id: NodeId,
