@@ -216,6 +216,7 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
             Err(problem) => {
                 let message = format!("`{path}` cannot be imported: {problem}");
                 let diagnostic = Diagnostic::error("import", span.clone(), message);
+                // The reason may end with advice after `; `.
                 let has_advice = problem.contains("; ");
                 self.diagnostics.push(match has_advice {
                     true => diagnostic,

@@ -70,7 +70,7 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
             format!("not JSON: {}; correct the text here, or get the list again", error.message),
         )
     })?;
-    // A JSON-RPC response wraps the result.
+    // A JSON-RPC response wraps the result. `prefix` begins the places in messages.
     let (holder, prefix) = match document.get("result") {
         Some(result) => (result, "result."),
         None => (&document, ""),
@@ -139,6 +139,7 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
             ));
         }
     };
+    // Reads the schema under the first of these keys that is present; `None` if there is none, or if it is null.
     let schema = |keys: &[&str]| {
         let Some((key, value)) = keys.iter().find_map(|key| Some((key, fields.get(*key)?))) else {
             return Ok(None);

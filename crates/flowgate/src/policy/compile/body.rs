@@ -346,7 +346,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the type that the declaration of a variable names; fails if there is no such type.
+    /// Returns the type that the declaration of a variable names; fails if there is no such type. The error underlines
+    /// the declaration, from `variable` to `name`.
     pub(super) fn variable_type(&mut self, variable: &Name, name: &Name) -> CompileResult<Type> {
         if let Some(ty) = self.named_type(&name.text) {
             return Ok(ty);
@@ -551,7 +552,7 @@ pub(super) fn mentions(body: &ConditionBody, field: &str) -> bool {
     })
 }
 
-/// Returns whether the expression is `(call: ToolCall) in message.tool_calls`.
+/// Returns whether `typed` and `list` are the two sides of `(call: ToolCall) in message.tool_calls`.
 fn is_call_of_message(typed: &Expr, list: &Expr) -> bool {
     matches!((&*typed.kind, &*list.kind), (ExprKind::Typed(_, ty), ExprKind::Member(_, name))
         if ty.text == "ToolCall" && name.text == "tool_calls")

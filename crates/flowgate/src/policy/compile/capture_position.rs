@@ -109,7 +109,8 @@ fn line_breaks(part: &Hir) -> Option<usize> {
     }
 }
 
-/// Returns the ranges of a character class as first and last code point (or byte); none for another part of a pattern.
+/// Returns the ranges of a character class, each as its first and last code point (or byte). Empty for any other part
+/// of a pattern.
 fn ranges_of(part: &Hir) -> Vec<(u32, u32)> {
     match part.kind() {
         HirKind::Class(regex_syntax::hir::Class::Unicode(class)) => {

@@ -155,8 +155,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Subtracts a number of parts of expressions from `parts_left`, the number that the policy may still have, and
-    /// reports an error if fewer are left. The limit is needed because constants that use each other can expand a short
+    /// Subtracts `parts` from `parts_left`, the number of parts that the expressions of the policy may still have.
+    /// Reports an error if fewer are left. The limit is needed because constants that use each other can expand a short
     /// policy exponentially.
     fn charge(&mut self, parts: usize, span: &Span) -> CompileResult<()> {
         match self.parts_left.checked_sub(parts) {
