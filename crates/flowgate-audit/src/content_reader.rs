@@ -78,6 +78,7 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
     /// # Errors
     /// Fails if the content is not the recorded one, or it is encrypted and the reader does not have its key.
     pub fn content_of(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyError> {
+        // The line of the next entry, for the error; `compare` can read further entries.
         let number = self.number;
         match self.compare(record)? {
             ComparedContent::Nothing => Ok(LineContent::Nothing),
@@ -138,7 +139,7 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
             // The next entry belongs to this line.
             (Some(next), Some(hash)) if next.seq == record.seq => {
                 let (line, sealing_key) = (self.number, next.sealing_key());
-                // If it is encrypted and the reader has keys, it is decrypted.
+                // An encrypted entry is decrypted if the reader has keys.
                 let next = match (self.cipher, &sealing_key) {
                     (Some(cipher), Some(key)) => {
                         next.opened(record.previous, cipher).map_err(|error| match error {

@@ -131,7 +131,7 @@ impl fmt::Display for AuditLoss {
             }
             Self::Witness { anchor, lines } => write!(
                 f,
-                "the witness has received line {} ({}) of the log {}, which is missing: this log has {lines} lines; it was truncated or replaced, or restored to an earlier state together with its database; {ADVICE}",
+                "the witness has received line {} ({}) of the log {}, and this line is missing: this log has {lines} lines; the log was truncated or replaced, or restored to an earlier state together with its database; {ADVICE}",
                 anchor.head.seq.saturating_add(1),
                 anchor.head.hash,
                 anchor.log

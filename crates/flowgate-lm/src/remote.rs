@@ -126,7 +126,7 @@ impl RemoteModel {
     /// `https://generativelanguage.googleapis.com/v1beta` or `http://localhost:8080/v1`.
     ///
     /// # Errors
-    /// If the address is not an HTTP URL, or has more than a host and a path.
+    /// If the address is not an HTTP or HTTPS URL with a host, or has a user name or a query.
     pub fn new(api: Api, base: &str, model: &str) -> Result<Self, Error> {
         let client = HttpClient::new(base)?;
         let name = format!("{model} at {}", client.host());

@@ -40,8 +40,8 @@ impl PyLabel {
         &self.names
     }
 
-    /// Returns this label and another one as bits of the same table of names, so that they can be compared, and this
-    /// table. Raises `ValueError` if the labels belong to different policies.
+    /// Returns this label, another one, and a table of names. The bits of both labels refer to this table, so that the
+    /// labels can be compared and joined. Raises `ValueError` if the labels belong to different policies.
     fn with_other(&self, other: &Self) -> PyResult<(Label, Label, NameTable)> {
         if !Arc::ptr_eq(&self.policy, &other.policy) {
             return Err(PyValueError::new_err(

@@ -76,9 +76,10 @@ impl Corpus {
 
     /// Returns the example with the number `index`. The same seed and number always give the same example.
     ///
-    /// The kind of an example is random. One in eight copies passages, but six in eight of the first 3000 examples. One
-    /// in eight is a call of a tool; half of these calls have values of the outputs, and half ignore the outputs. All
-    /// others are questions about documents. Examples with higher numbers have more documents.
+    /// The kind of an example is random. One example in eight copies passages; of the first 3000 examples, six in eight
+    /// do. One in eight has calls of tools: the calls of half of these examples have values of the outputs, and those
+    /// of the other half ignore the outputs. All others are questions about documents. Examples with higher numbers can
+    /// have more documents.
     #[must_use]
     pub fn example(&self, index: usize) -> Example {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
