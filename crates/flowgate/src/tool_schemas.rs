@@ -102,8 +102,8 @@ impl ToolSchemas {
     /// ```
     ///
     /// # Errors
-    /// If the text is not JSON or contains no list of tools, if an entry of the list is not a tool, or if there are more
-    /// than [`MAX_TOOLS`].
+    /// If the text is not JSON or contains no list of tools, if an entry of the list is not a tool, or if there are
+    /// more than [`MAX_TOOLS`].
     pub fn add_list(&mut self, server: Option<&str>, text: &str) -> Result<(), ToolListError> {
         let server: Option<Arc<str>> = server.map(Arc::from);
         let list = read::read_list(text)?;

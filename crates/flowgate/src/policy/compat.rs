@@ -169,8 +169,7 @@ impl CompatibilityCheck<'_> {
         let is_compound =
             |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped;
         let is_bare_and = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
-        let regroups_compound =
-            operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(item));
+        let regroups_compound = operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(item));
         if regroups_compound || items.iter().skip(1).any(is_bare_and) {
             let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
             let help = "put each condition in parentheses or on a separate line, which means the same in Flowgate and in invariant-ai";

@@ -277,8 +277,8 @@ impl Compiler<'_> {
     }
 
     /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`, the test whether a value has one of these types.
-    /// The second argument consists of names of types, which are not expressions, so this call is not compiled like other
-    /// calls. `expr` is the whole call, for diagnostics.
+    /// The second argument consists of names of types, which are not expressions, so this call is not compiled like
+    /// other calls. `expr` is the whole call, for diagnostics.
     fn is_instance(
         &mut self,
         expr: &Expr,
