@@ -144,20 +144,28 @@ impl TlsSettings {
         let replace = "replace it, and the next connection uses the new one";
         Some(match (time_problem(&certificate, since), time_problem(&certificate, soon)) {
             (Some(TimeProblem::Expired(end)), _) => {
-                let days = since.saturating_sub(end).as_secs() / DAY;
+                let days = days(since.saturating_sub(end));
                 format!(
-                    "{CERTIFICATE}: {shown} expired {days} days ago, so clients refuse the connection: {replace}"
+                    "{CERTIFICATE}: {shown} expired {days} ago, so clients refuse the connection: {replace}"
                 )
             }
             (Some(TimeProblem::NotYet), _) => format!(
                 "{CERTIFICATE}: {shown} is not valid yet, so clients refuse the connection: check the clock of this machine"
             ),
             (None, Some(TimeProblem::Expired(end))) => {
-                let days = end.saturating_sub(since).as_secs() / DAY;
-                format!("{CERTIFICATE}: {shown} expires in {days} days: {replace}")
+                let days = days(end.saturating_sub(since));
+                format!("{CERTIFICATE}: {shown} expires in {days}: {replace}")
             }
             _ => return None,
         })
+    }
+}
+
+/// Returns a duration in whole days, as a text.
+fn days(duration: Duration) -> String {
+    match duration.as_secs() / DAY {
+        1 => "1 day".to_owned(),
+        days => format!("{days} days"),
     }
 }
 
