@@ -129,8 +129,8 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
 impl<'a> Compiler<'a> {
     /// Completes the plan once all statements are compiled:
     ///
-    /// * records which tool patterns each statement that grants something tests, since it grants nothing while one of
-    ///   them is ambiguous (matches tools of two servers);
+    /// * for each statement that grants something, records the tool patterns that it tests: the statement grants
+    ///   nothing while one of them is ambiguous (matches tools of two servers);
     /// * records the patterns by which each rule can exempt a tool, as in `not (call is tool:NAME)`;
     /// * indexes the rules by kind of event.
     ///

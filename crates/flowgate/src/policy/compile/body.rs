@@ -604,8 +604,8 @@ impl Compiler<'_> {
 }
 
 /// Returns whether a body declares a variable without a list, which ranges over the whole trace. That is the case if a
-/// line contains a declaration `x: T` that is not part of `(x: T) in LIST`: if it has more of the first form, which
-/// includes the second, than of the second.
+/// line contains a declaration `x: T` outside of `(x: T) in LIST`: it then has more declarations (`typed`) than
+/// declarations with a list (`ranged`).
 fn has_free_variable(body: &ConditionBody) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);
