@@ -173,7 +173,7 @@ pub(crate) fn look_spec() -> flowgate_lm::chat::ToolSpec {
 mod tests {
     use super::*;
 
-    /// Checks: a value, and the slot that is read from it: `none`, the names and the instruction, or the error.
+    /// `check` takes a value, and what is read from it: `none`, the names and the instruction of a slot, or the error.
     #[test]
     fn slots_are_read_strictly() {
         let check = |value: Value, expected: &str| {

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(shown, expected, "{text}");
     }
 
-    /// The beginning of a message that was cut off.
+    /// `check` takes the beginning of a message that was cut off, and the IDs that are found in it.
     #[test]
     fn the_id_of_a_truncated_message_is_found_in_every_spelling() {
         let check = |text: &str, expected: &[&str]| {

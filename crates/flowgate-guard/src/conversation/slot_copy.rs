@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks: the type in the schema, the text of the filler, and the value of the argument.
+    /// `check` takes the type in the schema, the text of the filler, and the value of the argument.
     #[test]
     fn a_filler_writes_text_or_the_scalar_that_the_schema_takes() {
         let check = |ty: Value, text: &str, expected: Value| {

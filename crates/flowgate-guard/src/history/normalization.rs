@@ -581,7 +581,7 @@ mod tests {
         check("", ["", "", ""]);
     }
 
-    /// Checks: a text, and its decoded characters, each with the part of the text that spells it.
+    /// `check` takes a text, and its decoded characters, each with the part of the text that spells it.
     #[test]
     fn characters_have_their_source_ranges() {
         let check = |text: &str, expected: &[(char, &str)]| {
@@ -600,7 +600,7 @@ mod tests {
         check("& % \\", &[('&', "&"), (' ', " "), ('%', "%"), (' ', " "), ('\\', "\\")]);
     }
 
-    /// Checks: a text, and the text without its markup.
+    /// `check` takes a text, and the text without its markup.
     #[test]
     fn markup_is_masked() {
         let check = |text: &str, expected: &str| {

@@ -124,7 +124,7 @@ fn end_of(text: &str, limit: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// Checks: texts with their sources, and the joined text that is remembered in addition to each.
+    /// `check` takes texts with their sources, and the joined text that is remembered in addition to each.
     #[test]
     fn a_text_is_joined_with_the_end_of_the_one_before() {
         let check = |texts: &[(&str, &str)], expected: &[Option<&str>]| {
@@ -157,7 +157,7 @@ mod tests {
             &[("a", long), ("a", "to"), ("a", long)],
             &[None, None, Some("efghijklmnopqrst\nto\n0123456789abcdef")],
         );
-        // Next to long texts, only what a window across the border can reach.
+        // Of long texts, only what a window across the border can reach is joined. Two long texts in a row are not.
         check(&[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwxyz0123456789abcdefgh")], &[None, None]);
         check(
             &[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwx"), ("a", "yz0123456789abcdefghijkl")],

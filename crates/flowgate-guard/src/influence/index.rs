@@ -417,8 +417,8 @@ fn extends_right(after: &str, kind: &PhraseKind) -> bool {
 mod tests {
     use super::*;
 
-    /// Checks: a text, a phrase, and whether the phrase is in the text as a whole, and not only as part of something
-    /// longer.
+    /// `check` takes a text, a phrase, and whether the phrase is in the text as a whole, and not only as part of
+    /// something longer.
     #[test]
     fn phrases_stand_alone() {
         let check = |text: &str, needle: &str, expected: bool| {

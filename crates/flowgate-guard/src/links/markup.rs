@@ -95,7 +95,7 @@ fn is_escape(chars: &[char], backslash: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Checks: a text, whether it follows `..`, and the text with a space in each construct.
+    /// `check` takes a text, whether it follows `..`, and the text with a space in each construct.
     #[test]
     fn constructs_are_broken() {
         let check = |text: &str, is_after_dots: bool, expected: &str| {

@@ -181,8 +181,8 @@ mod tests {
         }
     }
 
-    /// With vectors, a question in other words has the answer, and one with the same words but another meaning has not;
-    /// labels decide as they do with words.
+    /// With vectors, the answer is found for a question in other words, and not for one with the same words but another
+    /// meaning. Labels restrict what is found, as they do with words.
     #[test]
     fn vectors_find_questions_in_other_words() {
         let [first, second] = flat_labels(2).try_into().unwrap();

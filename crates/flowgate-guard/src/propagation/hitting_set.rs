@@ -238,7 +238,7 @@ mod tests {
     use super::super::test_labels::{flat_labels, product_labels};
     use super::*;
 
-    /// A random monotone test: an element is similar if it is above one of the elements.
+    /// Returns a monotone test: an element is similar if it is at or above one of `least`.
     fn above(least: &[SpanElement]) -> impl Fn(SpanElement) -> bool + '_ {
         |element| least.iter().any(|least| least.flows_to(element))
     }
@@ -310,8 +310,8 @@ mod tests {
         }
     }
 
-    /// Three facts, two of which are in two documents each, in 14 documents: 4 minimal labels in a fraction of the
-    /// tests.
+    /// Two of three facts are in two of the 14 documents each, and the third one is in one document: there are 4
+    /// minimal labels, and a fraction of the tests of Algorithm 1 finds them.
     #[test]
     fn it_needs_few_tests_on_incomparable_labels() {
         let span = LabelSpan::new(&flat_labels(14)).unwrap();
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(search.dissimilar().len(), 3);
     }
 
-    /// A hundred and twenty-eight documents are no obstacle.
+    /// Few tests suffice even with 128 documents.
     #[test]
     fn it_needs_few_tests_on_many_labels() {
         let span = LabelSpan::new(&flat_labels(128)).unwrap();

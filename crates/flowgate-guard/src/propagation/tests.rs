@@ -202,7 +202,7 @@ fn prunings_are_sound() {
 }
 
 /// Whatever the options ask for, no more subcontexts are scored than the budget allows, besides the context, and a
-/// result for which it was too small says so.
+/// result for which the budget was too small says so.
 #[test]
 fn one_budget_covers_the_search_and_the_prunings() {
     let texts = ["S1", "S2", "S1 S2", "none", "none"];
