@@ -1,4 +1,4 @@
-//! Walks the statements of a policy, and reports each tool, role, field and argument that a statement names and that
+//! Walks the statements of a policy, and reports each tool, role, field and argument that is named in a statement and
 //! does not occur in recorded runs. [`Occurrences::warnings`] calls it.
 
 use super::Occurrences;

@@ -1,5 +1,5 @@
-//! Adds captured parts to a [`Document`]: pieces of a text that a pattern of the policy names, so that each piece can
-//! have a label of its own. The monitor adds them while it applies the `label` statements that capture them.
+//! Adds captured parts to a [`Document`]: pieces of a text that are named in a pattern of the policy, so that each
+//! piece can have a label of its own. The monitor adds them while it applies the `label` statements that capture them.
 
 use std::ops::Range;
 
