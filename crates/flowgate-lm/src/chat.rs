@@ -6,7 +6,7 @@
 //!
 //! * [`Messages`]: the chat so far,
 //! * [`OutputFormat`]: the form that the model's text must have,
-//! * [`ProviderTool`]: a tool that the provider runs, and [`McpServer`]: an MCP server that the provider calls,
+//! * [`ProviderTool`]: a tool that the provider runs, and [`ProviderMcpServer`]: an MCP server that the provider calls,
 //! * [`Reasoning`]: the parameters of a model's reasoning, and [`ReasoningPart`]: a part of the reasoning itself,
 //! * [`CitableDocument`]: a document that an answer may cite, and [`Citation`]: a cited passage of it,
 //! * [`Source`]: where a part of a user's message comes from.
@@ -26,7 +26,7 @@ use serde_json::Value;
 
 pub(crate) use citations::ReportedCitation;
 pub use citations::{CitableDocument, Citation, CitedPiece, DocumentKind, carried_over};
-pub use mcp_server::{McpAddress, McpCredentials, McpLabel, McpServer};
+pub use mcp_server::{McpAddress, McpCredentials, McpLabel, ProviderMcpServer};
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
 pub use output_format::{OutputFormat, OutputSchema};

@@ -426,7 +426,9 @@ impl Conversations {
         let has_room = has_bytes && session.memory() <= most_memory;
         if !has_room {
             let (what, most) = match has_bytes {
-                true => ("memory of one conversation, which has many short values", u64::try_from(most_memory)),
+                true => {
+                    ("memory of one conversation, which has many short values", u64::try_from(most_memory))
+                }
                 false => ("bytes of one conversation", u64::try_from(self.most_bytes)),
             };
             self.log.limit(&Limit {

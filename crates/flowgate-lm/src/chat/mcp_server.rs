@@ -1,4 +1,4 @@
-//! Defines [`McpServer`], an MCP server that a client's request declares and that the model's provider calls: its
+//! Defines [`ProviderMcpServer`], an MCP server that a client's request declares and that the model's provider calls: its
 //! address ([`McpAddress`]), the client's credentials for it ([`McpCredentials`]), and which of its tools may be
 //! called.
 //!
@@ -147,7 +147,7 @@ impl fmt::Debug for McpCredentials {
 
 /// An MCP server that the provider calls, as a client's request declares it. Its label is that of the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct McpServer {
+pub struct ProviderMcpServer {
     /// The address of the server.
     pub address: McpAddress,
     /// What authenticates the provider to the server.
@@ -160,7 +160,7 @@ pub struct McpServer {
     pub description: String,
 }
 
-impl McpServer {
+impl ProviderMcpServer {
     /// Returns the server at an address, without credentials, with all its tools and without a description.
     #[must_use]
     pub fn at(address: McpAddress) -> Self {
@@ -280,23 +280,23 @@ mod tests {
         let address = McpAddress::parse("https://a.example/hunter2").unwrap();
         let headers = vec![("x-key".to_owned(), "hunter3".to_owned())];
         let credentials = McpCredentials { token: Some("hunter4".to_owned()), headers };
-        let server = McpServer { credentials, ..McpServer::at(address) };
+        let server = ProviderMcpServer { credentials, ..ProviderMcpServer::at(address) };
         assert!(!server.restrictions().contains("hunter"), "{}", server.restrictions());
         assert!(!format!("{server:?}").contains("hunter"));
         // Another path is another address.
-        let other = McpServer::at(McpAddress::parse("https://a.example/hunter5").unwrap());
+        let other = ProviderMcpServer::at(McpAddress::parse("https://a.example/hunter5").unwrap());
         assert_ne!(other.restrictions(), server.restrictions());
     }
 
     #[test]
     fn only_the_address_is_in_angle_brackets() {
         for name in ["get_weather", "files/read", "a\"b"] {
-            assert!(McpServer::is_tool_name(name), "{name}");
+            assert!(ProviderMcpServer::is_tool_name(name), "{name}");
         }
         for name in ["", "a b", "<https://a.example>", "caf\u{e9}", &"a".repeat(MAX_TOOL_NAME + 1)] {
-            assert!(!McpServer::is_tool_name(name), "{name}");
+            assert!(!ProviderMcpServer::is_tool_name(name), "{name}");
         }
-        assert!(McpServer::is_description("Tells the weather."));
-        assert!(!McpServer::is_description("At <https://a.example>."));
+        assert!(ProviderMcpServer::is_description("Tells the weather."));
+        assert!(!ProviderMcpServer::is_description("At <https://a.example>."));
     }
 }

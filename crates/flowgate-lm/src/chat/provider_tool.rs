@@ -10,7 +10,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{McpLabel, McpServer, Message, Part, Request, Sampling, ToolSpec};
+use super::{McpLabel, Message, Part, ProviderMcpServer, Request, Sampling, ToolSpec};
 
 /// A tool that providers run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +155,7 @@ pub struct ProviderToolUse {
     /// The most calls of the tool that the client permits in a turn. The program that runs the calls counts them.
     pub max_calls: Option<u64>,
     /// The server that the provider calls, for [`ProviderTool::McpServer`]; without it, such a tool does not run.
-    pub server: Option<McpServer>,
+    pub server: Option<ProviderMcpServer>,
 }
 
 impl ProviderToolUse {
@@ -226,8 +226,8 @@ impl From<ProviderTool> for ProviderToolUse {
     }
 }
 
-impl From<(McpLabel, McpServer)> for ProviderToolUse {
-    fn from((label, server): (McpLabel, McpServer)) -> Self {
+impl From<(McpLabel, ProviderMcpServer)> for ProviderToolUse {
+    fn from((label, server): (McpLabel, ProviderMcpServer)) -> Self {
         Self { server: Some(server), ..Self::from(ProviderTool::McpServer(label)) }
     }
 }
@@ -278,7 +278,7 @@ mod tests {
     fn an_offer_of_a_server_states_the_address() {
         let server = |label: &str, url: &str| {
             let (label, address) = (McpLabel::parse(label).unwrap(), McpAddress::parse(url).unwrap());
-            ProviderToolUse::from((label, McpServer::at(address)))
+            ProviderToolUse::from((label, ProviderMcpServer::at(address)))
         };
         let check = |first: &ProviderToolUse, later: &ProviderToolUse, expected: (bool, bool)| {
             let spec = first.spec();

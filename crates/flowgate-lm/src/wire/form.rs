@@ -14,7 +14,7 @@ use super::known_fields::KnownFields;
 use super::provider_tools::{ProviderItems, ProviderToolForm};
 use super::{DecodeOptions, ReasoningOrder, ReceivedRequest, ReportedPiece, ResponseHead, WireError};
 use crate::Error;
-use crate::chat::{Completion, McpLabel, McpServer, Request};
+use crate::chat::{Completion, McpLabel, ProviderMcpServer, Request};
 use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
@@ -66,7 +66,7 @@ pub struct Form {
     /// Writes the declaration of an MCP server that the provider is to call into the body of a request, in place of all
     /// tools. The function returns false, and leaves the body as it is, if the format cannot express what the client's
     /// request says about the server. `None` if providers with this format call no MCP servers.
-    pub(super) declare_mcp_server: Option<fn(&McpLabel, &McpServer, &mut Value) -> bool>,
+    pub(super) declare_mcp_server: Option<fn(&McpLabel, &ProviderMcpServer, &mut Value) -> bool>,
     /// Removes from the body of an answer the items that tools of the provider have added next to the text, and returns
     /// a summary of these items.
     pub(super) remove_provider_items: fn(&mut Value) -> ProviderItems,

@@ -8,7 +8,7 @@
 
 use super::WireError;
 use super::fields::{ObjectFields, UNLABELLED_SERVER};
-use crate::chat::{McpAddress, McpLabel, McpServer, ProviderTool};
+use crate::chat::{McpAddress, McpLabel, ProviderMcpServer, ProviderTool};
 
 /// The most bytes of a token, or of the value of a header.
 const MAX_SECRET: usize = 16_384;
@@ -71,7 +71,7 @@ pub(super) fn checked_names(
     key: &str,
     names: Vec<String>,
 ) -> Result<Vec<String>, WireError> {
-    match names.iter().all(|name| McpServer::is_tool_name(name)) {
+    match names.iter().all(|name| ProviderMcpServer::is_tool_name(name)) {
         true => Ok(names),
         false => object.field_error(
             key,

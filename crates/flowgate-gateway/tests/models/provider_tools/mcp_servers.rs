@@ -181,7 +181,8 @@ fn a_call_that_fails_may_have_had_effects() {
     let trusted = WEATHER.replace("untrusted", "trusted");
     for (api, name) in APIS {
         let upstream = UpstreamDouble::new(|request| asks(request, "It FAILED."));
-        let gateway = TestGateway::configured(&config(&upstream.url, name, MORE), &format!("{POLICY}{trusted}"));
+        let gateway =
+            TestGateway::configured(&config(&upstream.url, name, MORE), &format!("{POLICY}{trusted}"));
         let (status, answer) = send(&gateway, request(api, &["Help."], DECLARED));
         assert!(status == 200 && answer.contains("Done."), "{name}: {answer}");
         let bodies = upstream.bodies();

@@ -12,14 +12,14 @@ use super::super::fields::ObjectFields;
 use super::super::mcp_servers::{accepted_label, checked_names, read_address, read_token};
 use super::super::{WireError, put};
 use super::{MCP_SERVER, MCP_TOOL_CONFIG, MCP_TOOLSET};
-use crate::chat::{McpCredentials, McpLabel, McpServer, ProviderToolUse};
+use crate::chat::{McpCredentials, McpLabel, ProviderMcpServer, ProviderToolUse};
 
 /// The name of the beta feature of the API that calls MCP servers.
 pub(crate) const MCP_BETA: &str = "mcp-client-2025-11-20";
 
 /// The servers that a request declares. The last item is whether a toolset names the server.
 #[derive(Default)]
-pub(super) struct DeclaredServers(Vec<(McpLabel, McpServer, bool)>);
+pub(super) struct DeclaredServers(Vec<(McpLabel, ProviderMcpServer, bool)>);
 
 impl DeclaredServers {
     /// Decodes the field `mcp_servers` of a request. Returns no servers if the field is absent, or if the operator's
@@ -39,7 +39,11 @@ impl DeclaredServers {
             let token = read_token(&server, "authorization_token")?;
             let credentials = McpCredentials { token, ..McpCredentials::default() };
             let address = read_address(&server, "url")?;
-            servers.0.push((label, McpServer { credentials, ..McpServer::at(address) }, false));
+            servers.0.push((
+                label,
+                ProviderMcpServer { credentials, ..ProviderMcpServer::at(address) },
+                false,
+            ));
         }
         Ok(servers)
     }
@@ -114,8 +118,8 @@ fn read_tool_names(toolset: &ObjectFields<'_>) -> Result<(Vec<String>, Vec<Strin
 
 /// Declares the server and its toolset in `body`, the body of a request, in place of all tools, and returns true.
 /// Returns false, and leaves `body` unchanged, if the client gives headers, which the format cannot express.
-pub(super) fn declare_mcp_server(label: &McpLabel, server: &McpServer, body: &mut Value) -> bool {
-    let McpServer { address, credentials, allowed_tools, blocked_tools, .. } = server;
+pub(super) fn declare_mcp_server(label: &McpLabel, server: &ProviderMcpServer, body: &mut Value) -> bool {
+    let ProviderMcpServer { address, credentials, allowed_tools, blocked_tools, .. } = server;
     if !credentials.headers.is_empty() {
         return false;
     }
@@ -278,12 +282,12 @@ mod tests {
 
     #[test]
     fn the_format_has_no_headers() {
-        let server = McpServer::at(crate::chat::McpAddress::parse("https://a.example/").unwrap());
+        let server = ProviderMcpServer::at(crate::chat::McpAddress::parse("https://a.example/").unwrap());
         let headers = vec![("x-key".to_owned(), "k".to_owned())];
         let credentials = McpCredentials { headers, ..McpCredentials::default() };
         let mut body = json!({"tools": []});
         let label = McpLabel::parse("weather").unwrap();
-        assert!(!declare_mcp_server(&label, &McpServer { credentials, ..server }, &mut body));
+        assert!(!declare_mcp_server(&label, &ProviderMcpServer { credentials, ..server }, &mut body));
         assert_eq!(body, json!({"tools": []}));
     }
 }

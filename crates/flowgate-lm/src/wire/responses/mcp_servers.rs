@@ -8,7 +8,7 @@ use super::super::fields::ObjectFields;
 use super::super::mcp_servers::{accepted_label, checked_names, is_secret, read_address, read_token};
 use super::super::{WireError, put};
 use super::{MCP_FILTER, MCP_SERVER};
-use crate::chat::{McpCredentials, McpLabel, McpServer, ProviderToolUse};
+use crate::chat::{McpCredentials, McpLabel, ProviderMcpServer, ProviderToolUse};
 use crate::json::Json;
 
 /// The most headers of a server.
@@ -27,16 +27,16 @@ pub(super) fn read_mcp_server(tool: &ObjectFields<'_>) -> Result<ProviderToolUse
         );
     }
     let description = tool.optional_text("server_description")?.unwrap_or_default();
-    if !McpServer::is_description(description) {
+    if !ProviderMcpServer::is_description(description) {
         return tool.field_error("server_description", "has `<` or `>`; leave these characters out");
     }
     let credentials =
         McpCredentials { token: read_token(tool, "authorization")?, headers: read_headers(tool)? };
-    let server = McpServer {
+    let server = ProviderMcpServer {
         credentials,
         allowed_tools: read_allowed_tools(tool)?,
         description: description.to_owned(),
-        ..McpServer::at(read_address(tool, "server_url")?)
+        ..ProviderMcpServer::at(read_address(tool, "server_url")?)
     };
     Ok(ProviderToolUse::from((label, server)))
 }
@@ -86,8 +86,8 @@ fn read_headers(tool: &ObjectFields<'_>) -> Result<Vec<(String, String)>, WireEr
 
 /// Declares the server in `body`, the body of a request, in place of all tools, and returns true. Returns false, and
 /// leaves `body` unchanged, if the client forbids tools of the server by name, which the format cannot express.
-pub(super) fn declare_mcp_server(label: &McpLabel, server: &McpServer, body: &mut Value) -> bool {
-    let McpServer { address, credentials, allowed_tools, blocked_tools, .. } = server;
+pub(super) fn declare_mcp_server(label: &McpLabel, server: &ProviderMcpServer, body: &mut Value) -> bool {
+    let ProviderMcpServer { address, credentials, allowed_tools, blocked_tools, .. } = server;
     let mut tool = json!({
         "type": "mcp",
         "server_label": label.as_str(),
@@ -221,8 +221,7 @@ mod tests {
         }
         let twice =
             "`tools` has a tool of the provider and another tool of the same name; leave one of them out";
-        let declared_twice =
-            "`tools[1].type` is a tool of the provider, and another tool of the request has the same name; leave one \
+        let declared_twice = "`tools[1].type` is a tool of the provider, and another tool of the request has the same name; leave one \
             of them out";
         check(&format!("{},{}", server(""), server("")), declared_twice);
         check(&format!(r#"{},{{"type":"function","name":"mcp__weather"}}"#, server("")), twice);
