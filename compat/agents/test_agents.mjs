@@ -1,5 +1,5 @@
-// Coding agents, unchanged but for their base URL and key, and agents with SDKs, through the gateway under examples/coding. They fix a test
-// of a small project. A text that the project has from elsewhere tells the model to run a command.
+// Coding agents, and agents with SDKs, through the gateway with the configuration of examples/coding. They make the failing test of a small
+// project pass. A text that the project has from elsewhere tells the model to run a command.
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";

@@ -107,6 +107,7 @@ FORMS = {
         "source of an image or a document, by a file": [*both("FileImageSourceParam"), *both("FileDocumentSourceParam")],
         "source of a document, by text": both("PlainTextSourceParam"),
         "source of a document, by blocks": both("ContentBlockSourceParam"),
+        "citations of a document or a search result": [messages.CitationsConfigParam, beta.BetaCitationsConfigParamParam],
     },
     "generate-content": {
         "request": [gemini.GenerateContentConfig],

@@ -168,6 +168,7 @@ mod tests {
         }
     }
 
+    /// Writes a log with two events. Returns its text, and the record that a database has of its last line.
     fn log(name: &str) -> (String, LogAnchor) {
         let folder = TestFolder::new(name);
         let log = folder.open(AuditOptions::default()).unwrap();

@@ -23,7 +23,7 @@ use super::error::{AuditError, AuditErrorKind};
 use super::event::AuditEvent;
 use super::line_hash::{LineHash, hex, parse_hex};
 use super::log_files::{append_extension, restrict_to_owner, sync_folder};
-use super::record::{AuditRecord, RecordFields, Timestamp, escaped_text, truncate_escaped};
+use super::record::{AuditRecord, RecordFields, Timestamp, field_text, truncate_escaped};
 use super::tail;
 
 /// The maximum size of a stored content, in bytes, after escaping.
@@ -58,7 +58,7 @@ impl ContentSelector {
         let Self { tenant, client, conversation, before, lines } = self;
         // An entry contains each name truncated to the bound of a text, so the selected name is truncated likewise.
         let is_selected = |selected: &Option<String>, name: &Option<String>| {
-            selected.as_deref().is_none_or(|selected| name.as_deref() == Some(&escaped_text(selected)))
+            selected.as_deref().is_none_or(|selected| name.as_deref() == Some(&field_text(selected)))
         };
         !self.is_unrestricted()
             && is_selected(tenant, &entry.tenant)
@@ -125,9 +125,9 @@ impl NewContentEntry {
         let entry = ContentEntry {
             seq,
             time: Timestamp(time.clamped()),
-            tenant: event.tenant().map(escaped_text),
-            client: event.client().map(escaped_text),
-            conversation: event.conversation().map(escaped_text),
+            tenant: event.tenant().map(field_text),
+            client: event.client().map(field_text),
+            conversation: event.conversation().map(field_text),
             body: EntryBody::Plain(OpenedContent { salt, content }),
         };
         Ok(Self { line: entry.sealed(previous, cipher)?.line(), reference })

@@ -44,8 +44,8 @@ impl fmt::Display for ContentOpenError {
 
 impl std::error::Error for ContentOpenError {}
 
-/// Returns the id of the key of a sealed text, for messages. The text comes from a file, so only hexadecimal digits of
-/// it are returned.
+/// Returns the id of the key of a sealed text, for messages. The text comes from a file that may have been changed, so
+/// only the hexadecimal digits of the id are returned, and at most [`MAX_ID`] of them.
 pub(super) fn key_id(sealed: &str) -> String {
     let id = sealed.split(':').nth(1).unwrap_or_default();
     id.chars().filter(char::is_ascii_hexdigit).take(MAX_ID).collect()

@@ -78,6 +78,7 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
     /// # Errors
     /// Fails if the content is not the recorded one, or it is encrypted and the reader does not have its key.
     pub fn content_of(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyError> {
+        // The line of the next entry, for the error; `compare` can read further entries.
         let number = self.number;
         match self.compare(record)? {
             ComparedContent::Nothing => Ok(LineContent::Nothing),
@@ -121,10 +122,11 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
         Ok(())
     }
 
-    /// Returns the content of a line, after comparing the next entry of the file with the hash in the line. The entries
-    /// are in the order of their lines. An entry belongs to no line, which is an error, if its number is smaller than
-    /// that of the line, or if the line with its number has no hash. A line with a hash and without an entry has lost
-    /// its content, which is only counted. A line without a hash and without an entry never had content (`Nothing`).
+    /// Returns the content of the line `record`, after comparing the next entry of the file with the hash in the line.
+    /// The entries are in the order of their lines, and have the numbers of these lines. It is an error if an entry
+    /// belongs to no line: if its number is smaller than that of `record`, or if the line with its number has no hash. A
+    /// line with a hash and without an entry has lost its content (`Gone`), which is only counted. A line with neither
+    /// never had content (`Nothing`).
     fn check_against(&mut self, record: &AuditRecord) -> Result<ComparedContent, VerifyErrorKind> {
         let recorded = match record.object.get("content") {
             None => None,
@@ -137,7 +139,7 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
             // The next entry belongs to this line.
             (Some(next), Some(hash)) if next.seq == record.seq => {
                 let (line, sealing_key) = (self.number, next.sealing_key());
-                // If it is encrypted and the reader has keys, it is decrypted.
+                // An encrypted entry is decrypted if the reader has keys.
                 let next = match (self.cipher, &sealing_key) {
                     (Some(cipher), Some(key)) => {
                         next.opened(record.previous, cipher).map_err(|error| match error {

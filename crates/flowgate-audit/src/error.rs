@@ -29,6 +29,8 @@ pub enum AuditErrorKind {
     Locked,
     /// Written records may not be on the disk.
     Broken,
+    /// The file is shorter than what was written to it.
+    Truncated,
     /// The end of the log is malformed.
     End(String),
     /// The log was created with another key.
@@ -77,6 +79,9 @@ impl fmt::Display for AuditError {
             }
             AuditErrorKind::Broken => f.write_str(
                 "the last records may not be on the disk, since the disk or the gateway failed: check the disk, then restart the gateway; until then, nothing is recorded",
+            ),
+            AuditErrorKind::Truncated => f.write_str(
+                "the file is shorter than what the gateway wrote to it, so another program truncated it: stop that program, restore the file from a copy, and restart the gateway; until then, nothing is recorded, and nothing runs that must be recorded",
             ),
             AuditErrorKind::End(what) => write!(
                 f,

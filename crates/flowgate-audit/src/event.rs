@@ -259,7 +259,8 @@ impl AuditEvent {
         }
     }
 
-    /// Returns the conversation of the event; `None` for an event that concerns a client or the whole gateway.
+    /// Returns the conversation of the event; `None` for an event without this field, such as one that concerns a client
+    /// or the whole gateway.
     pub fn conversation(&self) -> Option<&str> {
         match self {
             Self::Judged(judged) => Some(&judged.conversation),
@@ -291,8 +292,9 @@ impl AuditEvent {
         self.client_and_tenant().map(|(_, tenant)| tenant)
     }
 
-    /// Returns the client of the event and the tenant of the client; `None` for an event that names only a question by
-    /// its digest, and for one that concerns the whole gateway.
+    /// Returns the client of the event and the tenant of the client; `None` for an event without these fields. A decision
+    /// or an approval, for example, names a conversation and the digest of a call, and an order of a person names its
+    /// target in the field `what`.
     fn client_and_tenant(&self) -> Option<(&str, &str)> {
         match self {
             Self::Judged(JudgedCallRecord { client, tenant, .. })

@@ -1,6 +1,6 @@
 //! Reads the file of the key that signs the audit log. If the file does not exist, creates it, and next to it
-//! `FILE.pub` with the public half. The gateway calls this at its start, and so do `flowgate audit accept-loss` and
-//! `flowgate audit forget`.
+//! `FILE.pub` with the public half. The gateway calls this module at its start, and so do `flowgate audit accept-loss`
+//! and `flowgate audit forget`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,8 +15,9 @@ use super::log_files::{append_extension, restrict_to_owner};
 const MAX_FILE: u64 = 256;
 
 impl AuditKey {
-    /// Reads the seed from a file, 64 hexadecimal digits. If the file does not exist, creates one that only its owner
-    /// can read, and next to it `FILE.pub` with the public key.
+    /// Reads the key from the file `path`, which contains its seed as 64 lower-case hexadecimal digits. If the file does
+    /// not exist, creates a key and writes the seed to the file, which only its owner can read, and the public key to
+    /// `FILE.pub` next to it.
     ///
     /// # Errors
     /// Fails if the file contains something else, if users other than its owner and its group have any permission on

@@ -235,7 +235,7 @@ impl AuditLog {
     /// signs the opening.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open), and [`AuditErrorKind::Loss`].
+    /// The errors of [`open`](Self::open), any error of `check`, and [`AuditErrorKind::Loss`].
     pub fn open_after(
         path: &Path,
         key: AuditKey,
@@ -260,7 +260,7 @@ impl AuditLog {
             .and_then(|()| content::repair(&contents, end.next))
             .map_err(|error| AuditError::new(&contents, AuditErrorKind::Write(error)))?;
         sync_folder(path).map_err(write)?;
-        // The fields of the line that records this opening. It is signed at once, which proves from here on that the
+        // The fields of the line that records this opening. A head follows at once: its signature proves that the
         // writer has the key.
         let mut opened = RecordFields::default();
         opened
@@ -366,9 +366,10 @@ impl AuditLog {
         Ok((head, line.signed_line(&inner.key)))
     }
 
-    /// Deletes content, records who requested it, and returns the number of deleted entries. The lines and all hashes
-    /// remain. The contents up to now are copied without the lock on the log, so that the log can be written meanwhile;
-    /// only the contents that are written meanwhile are copied under the lock.
+    /// Deletes the contents that `selector` selects, records the deletion with `who`, the person who requested it, and
+    /// returns the number of deleted entries. The lines of the log and all hashes remain. The entries that stay are copied
+    /// to a new file, which replaces the old one. Existing entries are copied without the lock on the log, so that the log
+    /// can be written meanwhile; only entries that are written meanwhile are copied under the lock.
     ///
     /// # Errors
     /// Fails if the contents cannot be read or rewritten; nothing was deleted then. Fails also if the deletion cannot
@@ -438,8 +439,8 @@ impl AuditLog {
 }
 
 impl AuditLogState {
-    /// Writes the content of an event, if contents are kept, and then its line. Signs a head or waits for the disk, as
-    /// the options require. Returns the number of the line.
+    /// Writes `content`, the content of the event, if contents are kept, and then the line of the event. Signs a head or
+    /// waits for the disk, as the options require. Returns the number of the line.
     fn append(
         &mut self,
         time: Timestamp,
@@ -511,7 +512,8 @@ impl AuditLogState {
     /// failed write or a deletion.
     fn write_content(&mut self, entry: &NewContentEntry) -> Result<(), AuditError> {
         let path = content::content_path(&self.path);
-        // A file whose write fails is not put back into `contents`: `repair` truncates it before the next entry.
+        // If the write fails, the file is not put back into `contents`: `repair` removes the partial entry, and the next
+        // call opens the file again.
         let written = match self.contents.take() {
             Some(file) => Ok(file),
             None => content::open(&path),
@@ -522,7 +524,8 @@ impl AuditLogState {
         Ok(())
     }
 
-    /// Writes a line of this kind, and returns its number. The line is unsigned until the next head.
+    /// Writes a line of the kind `kind`, with the time `time` and these fields, and returns the number of the line. The
+    /// line is unsigned until the next head.
     fn record(
         &mut self,
         time: Timestamp,
@@ -560,8 +563,9 @@ impl AuditLogState {
         synced.map_err(|error| self.mark_failed(&self.path.clone(), error, FailedOperation::Sync))
     }
 
-    /// Notes that an operation on the file `path` failed, so that nothing is written until [`Self::ensure_writable`]
-    /// has repaired the log. Returns the error for the caller.
+    /// Notes that an operation of the kind `failed` on the file `path` failed with `error`, and returns the error for the
+    /// caller. From now on, nothing is written until [`Self::ensure_writable`] has repaired the log; a failed sync cannot
+    /// be repaired.
     fn mark_failed(&mut self, path: &Path, error: io::Error, failed: FailedOperation) -> AuditError {
         self.failed = Some(failed);
         AuditError::new(path, AuditErrorKind::Write(error))
@@ -577,23 +581,22 @@ impl AuditLogState {
             None => Ok(()),
             Some(FailedOperation::Sync) => Err(AuditError::new(&self.path, AuditErrorKind::Broken)),
             Some(FailedOperation::Write) => {
-                self.repair().map_err(|error| AuditError::new(&self.path, AuditErrorKind::Write(error)))
+                self.repair().map_err(|failure| AuditError::new(&self.path, failure))
             }
         }
     }
 
     /// Truncates the log and the file of contents to their complete lines. Fails if the log is shorter than what was
     /// written to it, since complete lines are then lost.
-    fn repair(&mut self) -> io::Result<()> {
-        if self.file.metadata()?.len() < self.length {
-            return Err(io::Error::other(
-                "the file is shorter than what was written to it: another program truncated it; stop that program, and restore the file from a copy",
-            ));
+    fn repair(&mut self) -> Result<(), AuditErrorKind> {
+        let length = self.file.metadata().map_err(AuditErrorKind::Write)?.len();
+        if length < self.length {
+            return Err(AuditErrorKind::Truncated);
         }
-        self.file.set_len(self.length)?;
+        self.file.set_len(self.length).map_err(AuditErrorKind::Write)?;
         // Opened again at the next entry.
         self.contents = None;
-        content::repair(&content::content_path(&self.path), self.next)?;
+        content::repair(&content::content_path(&self.path), self.next).map_err(AuditErrorKind::Write)?;
         self.failed = None;
         Ok(())
     }

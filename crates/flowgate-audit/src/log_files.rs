@@ -60,7 +60,8 @@ pub(crate) fn append_extension(path: &Path, end: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Adds to the options that a file they create is readable and writable only by its owner (on Unix), and returns them.
+/// Returns these options with one addition: on Unix, only the owner of a file that is created with them can read and
+/// write it. The options that the caller has passed are changed as well.
 pub(crate) fn restrict_to_owner(options: &mut OpenOptions) -> OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);

@@ -16,8 +16,8 @@ pub struct LogAnchor {
     pub key: AuditPublicKey,
     /// A line that the log must contain.
     pub head: LogHead,
-    /// The number of the newest conversation that is older than the log: turns of the conversations up to this one may
-    /// be missing in the log.
+    /// The number of the newest conversation at the time when the database first recorded the log, or recorded it again
+    /// after a loss of lines. The log may lack turns of this conversation and of those with lower numbers.
     pub after: i64,
 }
 
@@ -131,7 +131,7 @@ impl fmt::Display for AuditLoss {
             }
             Self::Witness { anchor, lines } => write!(
                 f,
-                "the witness has received line {} ({}) of the log {}, which is missing: this log has {lines} lines; it was truncated or replaced, or restored to an earlier state together with its database; {ADVICE}",
+                "the witness has received line {} ({}) of the log {}, and this line is missing: this log has {lines} lines; the log was truncated or replaced, or restored to an earlier state together with its database; {ADVICE}",
                 anchor.head.seq.saturating_add(1),
                 anchor.head.hash,
                 anchor.log

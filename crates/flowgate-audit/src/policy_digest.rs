@@ -28,6 +28,8 @@ mod tests {
 
     use super::*;
 
+    /// Returns the digest of a policy. `files` are its files by their names: the first one is the policy, which can import
+    /// the others.
     fn digest(files: &[(&str, &str)]) -> String {
         let read = |path: &str| {
             let found = files.iter().find(|(name, _)| *name == path);

@@ -151,7 +151,7 @@ pub(super) fn truncate_escaped(text: &str, max_bytes: usize) -> (String, bool) {
 }
 
 /// Returns a text as the field of a record contains it: truncated to `MAX_TEXT`, for comparison with such a field.
-pub(super) fn escaped_text(text: &str) -> String {
+pub(super) fn field_text(text: &str) -> String {
     truncate_escaped(text, MAX_TEXT).0
 }
 
@@ -164,7 +164,8 @@ fn escaped_length(c: char) -> usize {
     }
 }
 
-/// Serializes a record as one line, without the line feed: the fields of every record, and then `fields`.
+/// Serializes a record as one line, without the line feed. The fields that every record has (`seq`, `time`, `kind` and
+/// `previous`, the hash of the line before) come first, then `fields`, and then the names of those that were truncated.
 pub(super) fn serialize_record(
     seq: u64,
     time: Timestamp,
@@ -236,7 +237,7 @@ impl AuditRecord {
     /// Parses a line, without its line feed.
     ///
     /// # Errors
-    /// Fails if it is not strict JSON, or lacks a field that every record has.
+    /// Fails if the line is not UTF-8 or not strict JSON, or if a field that every record has is missing or malformed.
     pub fn read(line: &[u8]) -> Result<Self, RecordError> {
         let text = std::str::from_utf8(line).map_err(|_| RecordError::Encoding)?;
         let Value::Object(object) = json::parse(text, Numbers::Exact).map_err(RecordError::Json)? else {

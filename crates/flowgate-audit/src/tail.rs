@@ -48,6 +48,7 @@ pub(super) fn find(file: &mut File, key: &AuditPublicKey) -> Result<LogTail, Aud
         return Ok(end);
     }
     check_key(file, key)?;
+    // The offset after the line that the loop reads next.
     let mut at = whole;
     // The record after the one that the loop reads next: the loop goes backwards.
     let mut later: Option<AuditRecord> = None;

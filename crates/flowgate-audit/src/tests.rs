@@ -11,6 +11,7 @@ use crate::log_files::append_extension;
 pub(super) struct TestFolder(PathBuf);
 
 impl TestFolder {
+    /// Creates an empty folder, whose name begins with `flowgate-audit-` and `name`.
     pub(super) fn new(name: &str) -> Self {
         // Tests run concurrently, so each has its own folder.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -63,6 +64,7 @@ pub(super) fn of_conversation(name: &str) -> ContentSelector {
     ContentSelector { conversation: Some(name.to_owned()), ..ContentSelector::default() }
 }
 
+/// Verifies the log in the file `path`, with its contents and with the key of the tests.
 pub(super) fn checked(path: &Path) -> Result<LogSummary, VerifyError> {
     let expected = LogExpectations { key: Some(key().public_key()), ..LogExpectations::default() };
     let mut log = BufReader::new(File::open(path).unwrap());
@@ -254,6 +256,13 @@ fn a_log_that_lost_something_takes_nothing_more() {
     log.state().unwrap().failed = Some(FailedOperation::Write);
     fs::write(folder.log(), "").unwrap();
     assert!(!log.is_writable());
+    let error = log.append(Timestamp(4), &withheld("c1")).unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "audit.jsonl: the file is shorter than what the gateway wrote to it, so another program truncated it: stop that program, restore the file from a copy, and restart the gateway; until then, nothing is recorded, and nothing runs that must be recorded"
+        ),
+        "{error}"
+    );
 }
 
 #[test]

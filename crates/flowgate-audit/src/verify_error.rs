@@ -50,7 +50,7 @@ pub enum VerifyErrorKind {
     Seq(u64),
     /// The line does not contain the hash of the previous line.
     Previous,
-    /// The log does not begin with an opening, or an opening lacks its key.
+    /// The log does not begin with an opening, or an opening lacks the format or the key.
     NotOpened,
     /// The line was written by a later version.
     Format,
@@ -128,7 +128,7 @@ impl fmt::Display for VerifyError {
                 "the line does not contain the hash of the previous line: one of the two was changed, or lines were \
                  removed; {RESTORE_LOG}"
             ),
-            VerifyErrorKind::NotOpened => write!(f, "the first line of a log names its key, but this line does not: the beginning is missing; {RESTORE_LOG}"),
+            VerifyErrorKind::NotOpened => write!(f, "the line does not name the format and the key of the log: the beginning of the log is missing, or the line was changed; {RESTORE_LOG}"),
             VerifyErrorKind::Format => f.write_str("the record was written by a later version of Flowgate: \
                 check the log with that version"),
             VerifyErrorKind::OtherKey => f.write_str(

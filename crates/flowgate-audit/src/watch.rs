@@ -186,6 +186,7 @@ impl WatchLog {
 mod tests {
     use super::*;
 
+    /// A verdict whose reason has a quotation mark and a line break, which a line of the file must escape.
     fn verdict() -> WatchedVerdict {
         WatchedVerdict {
             subject: WatchedSubject::Call,

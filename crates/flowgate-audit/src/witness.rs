@@ -224,8 +224,8 @@ impl WitnessRecord {
     }
 
     /// Adds a valid line of the file: removes the heads that the line gives up as an accepted loss, and adds the head
-    /// of the line. The first line of a log determines the key of the log; a later line with another key is rejected as
-    /// a forgery.
+    /// of the line. `number` is the number of the line in the file, from 1. The first line of a log determines the key of
+    /// the log; a later line with another key is rejected as a forgery.
     fn add(&mut self, number: u64, line: &WitnessLine) {
         let WitnessLine { log, key, head, time, gives_up } = *line;
         if let Some(AcceptedLoss { log, since }) = gives_up {
@@ -324,8 +324,8 @@ impl WitnessedLog {
     }
 }
 
-/// Returns whether a line that is no valid witness line looks like the beginning of one: a killed process has left it,
-/// and a later process has written after it.
+/// Returns whether an invalid line looks like the beginning of a valid one. A process that was killed while it wrote has
+/// then left this line, and the next process has begun a new line after it.
 fn is_torn(line: &[u8]) -> bool {
     let begins = b"{\"witness\":";
     !line.ends_with(b"}") && (line.starts_with(begins) || begins.starts_with(line))

@@ -370,8 +370,8 @@ fn add_usage(all: &mut TurnUsage, one: &TurnUsage) {
     all.bits += one.bits;
 }
 
-/// Runs one task in a simulated world and returns the turn and the calls that were executed. A person, who is simulated too, answers the questions
-/// and allows exactly the calls in `allowed`, compared without their payload.
+/// Runs one task under a guard in a simulated world, and returns the turn and the calls that were executed. A person,
+/// who is simulated too, answers the questions and allows exactly the calls in `allowed`, compared without their payload.
 ///
 /// # Errors
 /// If the policy or the conversation cannot be created, or the turn fails.

@@ -2,7 +2,7 @@
 //! monitor, the detectors, the methods, the models' wire formats and the suites.
 //!
 //! The digest says which code recorded a run. It decides nothing: [`verify`](crate::verify) compares the figures, and
-//! reports another digest as a note.
+//! adds a note if the digest differs from that of the program.
 
 use serde_json::Value;
 
@@ -15,8 +15,9 @@ pub(crate) fn code_digest() -> Value {
 /// Returns the digest of the code of the screener *attention* as a JSON text, without the comments and tests of its
 /// files. It is null if the build did not find these files.
 ///
-/// A program without a local model cannot repeat the figures of this screener, so [`verify`](crate::verify) compares this
-/// digest in their place, and reports figures that other code recorded as a difference.
+/// A program without a local model cannot repeat the figures of this screener, so [`verify`](crate::verify) compares
+/// this digest instead. If the recorded digest is another one, other code recorded the figures, and this is reported
+/// as a difference.
 pub(crate) fn screener_digest() -> Value {
     text_or_null(env!("FLOWGATE_SCREENER_SHA256"))
 }

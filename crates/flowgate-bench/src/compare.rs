@@ -131,9 +131,9 @@ fn drawing(panel: &Panel<'_>, runs: &[NamedRun]) -> Option<Drawing> {
 }
 
 /// Returns the figure `name` of a line with its confidence interval; `None` if the line does not have the figure. The
-/// ends of the interval are the fields `NAME_low` and `NAME_high`. Without these, they are the value less and plus
-/// `NAME_half_width`, and without that field, the value itself. All numbers are clamped to the axes, which end at -1
-/// and 1.
+/// ends of the interval are the fields `NAME_low` and `NAME_high`. If the line lacks these fields, the ends are the
+/// value minus and plus `NAME_half_width`; if it lacks that field, too, both ends are the value. All numbers are
+/// clamped to the axes, which end at -1 and 1.
 fn measured(line: &Value, name: &str) -> Option<ValueWithInterval> {
     let number = |name: String| line.get(name).and_then(Value::as_f64).filter(|value| value.is_finite());
     let value = number(name.to_owned())?;
@@ -218,7 +218,7 @@ fn roc_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
     charts.into_iter().map(Drawing::Curves).collect()
 }
 
-/// Returns a field of a line as text; empty if it is absent or no text.
+/// Returns a field of a line as text; empty if the field is absent or is not a text.
 fn text<'v>(line: &'v Value, name: &str) -> &'v str {
     line.get(name).and_then(Value::as_str).unwrap_or_default()
 }

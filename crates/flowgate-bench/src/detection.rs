@@ -290,9 +290,10 @@ fn detection_table(rows: &[DetectionRow]) -> Table {
     table("detectors of prompt injections", &header, &rows.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns the JSON lines of a measurement. The manifest is first, then come the figures of each detector, its ROC
-/// curve, and a comparison of the first detector with each other one on each part of the texts. The comparison says, with McNemar's test,
-/// which detector decides more texts rightly; `seed` determines the bootstrap samples of its interval.
+/// Returns the JSON lines of a measurement. The manifest is first. Then come the figures of each detector, its ROC
+/// curve, and a comparison of the first detector with each other one on each part of the texts. The comparison says,
+/// with McNemar's test, which detector decides more texts rightly; `seed` determines the bootstrap samples of its
+/// interval.
 pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<Value> {
     let files: Vec<Value> =
         labelled.files.iter().map(|file| json!({"path": file.path, "sha256": file.sha256})).collect();
@@ -345,6 +346,8 @@ mod tests {
     use super::*;
     use crate::corpora::LabelledText;
 
+    /// Returns labelled texts with an empty part `train` and with these texts in the part `test`. Each text comes
+    /// with whether it is an injection.
     fn labelled(texts: &[(&str, bool)]) -> LabelledTexts {
         let text = |(text, is_injection): &(&str, bool)| LabelledText {
             text: (*text).to_owned(),
@@ -402,6 +405,8 @@ mod tests {
             vec!["SAFE", "Injection", "other"]
         }
 
+        /// Finds an injection in a text with the word `rules`. Fails for an empty text, and for one of more than 20
+        /// bytes, each of which counts as a token.
         fn label_probabilities(&self, text: &str) -> Result<Vec<f64>, Error> {
             if text.is_empty() {
                 return Err(Error::Failed("no text".to_owned()));

@@ -46,7 +46,8 @@ struct DetectorResult {
 }
 
 impl DetectorResult {
-    /// Returns the result of a detector that lists findings, by their kinds: its score is their number.
+    /// Returns the result of a detector that lists findings. `kinds` has the kind of each finding, and the score is
+    /// their number.
     fn count(kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let kinds: Vec<String> = kinds.into_iter().map(Into::into).collect();
         Self { score: kinds.len() as f64, kinds }
@@ -241,8 +242,9 @@ impl<'a> JudgedRow<'a> {
         Self::all_after(&[], policy, rows, after_row)
     }
 
-    /// Judges all rows as [`all`](Self::all) does, except those that `recorded` has: the lines of an interrupted run with
-    /// the same policy.
+    /// Returns the results of all rows as [`all`](Self::all) does, but judges only the rows that have no line in
+    /// `recorded`: the lines of an interrupted run with the same policy. The results of the other rows are read from
+    /// their lines.
     ///
     /// # Errors
     /// As for [`all`](Self::all).

@@ -150,6 +150,7 @@ fn figure(chart: &Chart) -> String {
             below = bottom + 14.0,
         );
     }
+    // The titles of the axes, the vertical one turned.
     let _ = write!(
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\" text-anchor=\"middle\">{}</text>\

@@ -18,6 +18,7 @@ pub fn line_chart(title: &str, points: &[(f64, f64)]) -> String {
     let (width, height) = SIZE;
     let x = |value: f64| MARGIN + value / most_x * (width - 2.0 * MARGIN);
     let y = |value: f64| height - MARGIN - value.max(0.0) / most_y * (height - 2.0 * MARGIN);
+    // The commands of the path: a move to the first point, then a line to each further one.
     let mut path = String::new();
     for (index, point) in points.iter().enumerate() {
         // Writing to a text does not fail.

@@ -4,7 +4,7 @@
 //!
 //! A region is, for example, a document or the output of a tool. How a case is built determines which regions are
 //! dependencies; [`CaseSet`] says what makes each set of cases difficult. Accuracy alone says little, since most
-//! regions are no dependencies. The rows therefore also have the area under the ROC curve, and the false positives at
+//! regions are not dependencies. The rows therefore also have the area under the ROC curve, and the false positives at
 //! the threshold at which no dependency is missed: a missed dependency would be a wrong label, while a false positive
 //! costs a question.
 //!
@@ -207,11 +207,11 @@ pub fn steps(cases: usize) -> usize {
     (3 * CaseSet::ALL.len() + 2) * cases
 }
 
-/// Measures every screener on every set, with `cases` cases each. The network is trained, and the thresholds are
-/// chosen, on further cases that are not reported, from all sets but the one with unseen phrasings. RTBAS's Figure 2
-/// has the regions of all reported cases, and its Figure 3 has `cases` calls that follow the user and as many that
-/// follow an attacker. `step` is called after each case; if it returns true (the user has interrupted the command), the
-/// result is `None`.
+/// Measures every screener on every set, with `cases` cases each. `seed` determines the cases and the projections of
+/// the Jacobian bound. `train` trains the network. The training and the choice of the thresholds use further cases
+/// that are not reported, from all sets but the one with unseen phrasings. RTBAS's Figure 2 has the regions of all
+/// reported cases, and its Figure 3 has `cases` calls that follow the user and as many that follow an attacker. `step`
+/// is called after each case; if it returns true (the user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If the model or the network fails, or the cases cannot be built from the seed.
@@ -264,9 +264,9 @@ pub fn trace_steps(traces: &TraceCases) -> usize {
 }
 
 /// Measures every screener on the calls of each suite of recorded runs, or of `suite` alone. For each suite, the
-/// networks and the thresholds come from the calls of the other suites. The distributions have the calls of all suites.
-/// `step` is called twice for each call; if it returns true (the user has interrupted the command), the result is
-/// `None`.
+/// networks, which `train` trains, and the thresholds come from the calls of the other suites. The distributions have
+/// the calls of all suites. `seed` determines the projections of the Jacobian bound. `step` is called twice for each
+/// call; if it returns true (the user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If there are fewer than two suites or none of this name, or the model or a network fails.

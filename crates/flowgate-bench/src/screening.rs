@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Returns the chat that a screener asks about, as the agent's model would be shown it: with placeholders instead of
 /// the tagged regions, and with the tool `look`. Also returns whether the answer must be a call of the tool [`ANSWER`],
-/// as for the screener *judge*; otherwise it is text. Returns `None` if the request is no question of a screener.
+/// as for the screener *judge*; otherwise it is text. Returns `None` if the request is not a question of a screener.
 pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     let first = text_of(request.messages.first()?);
     // The instructions show the form of a tag, `<<REGION_NONCE_NAME>>`. The nonce is unknown to the authors of texts,
@@ -62,7 +62,7 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
 
 /// Returns the tagged regions of the chat that a screener asks about, as pairs of name and text, in the order of the chat.
 /// A double that answers in place of the screener's model chooses the regions of its answer from them. Returns no
-/// regions if the request is no question of a screener.
+/// regions if the request is not a question of a screener.
 pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     let first = request.messages.first().map(text_of).unwrap_or_default();
     let nonce = first.split_once("<<REGION_").and_then(|(_, rest)| rest.split_once("_NAME>>"));

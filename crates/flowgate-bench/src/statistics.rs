@@ -23,7 +23,7 @@ pub struct PairedComparison {
     pub only_first: usize,
     /// The number of tasks on which the event happened under the second defence alone.
     pub only_second: usize,
-    /// The share of tasks with the event under the first defence, less that under the second.
+    /// The share of tasks with the event under the first defence minus that under the second.
     pub difference: f64,
     /// The 95 % bootstrap percentile interval of the difference.
     pub interval: (f64, f64),
@@ -83,10 +83,10 @@ pub(crate) fn comparison_table(
     (!rows.is_empty()).then(|| table(&title, &header, &rows))
 }
 
-/// Compares how often an event happened under two defences, like [`compare`], but with the tasks in groups, such as
-/// seeds: tasks of one group resemble each other, so a sample of the bootstrap draws groups, and then tasks of each
-/// drawn group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. It
-/// is `None` in the same cases as there.
+/// Compares how often an event happened under two defences, like [`compare`], but for tasks in groups, such as seeds.
+/// Tasks of one group resemble each other, so a sample of the bootstrap draws groups, and then tasks of each drawn
+/// group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. It is
+/// `None` in the same cases as there.
 pub fn compare_grouped(
     first: &[bool],
     second: &[bool],
@@ -165,9 +165,9 @@ pub fn compare(first: &[bool], second: &[bool], seed: u64) -> Option<PairedCompa
 }
 
 /// Returns the two-sided p-value of McNemar's exact test. A task is *discordant* if the event happened under one
-/// defence alone. The p-value is the probability of a split of the discordant tasks that is at least as uneven, under
-/// the assumption that both defences are equally likely to have the event on each of them. It is 1 without discordant
-/// tasks.
+/// defence alone: `only_first` tasks under the first, `only_second` under the second. The p-value is the probability
+/// that the discordant tasks are divided at least as unevenly, if both defences are equally likely to have the event
+/// on each of them. It is 1 without discordant tasks.
 pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
     let discordant = only_first + only_second;
     let least = only_first.min(only_second);
@@ -184,8 +184,8 @@ pub fn mcnemar_exact(only_first: usize, only_second: usize) -> f64 {
 }
 
 /// Returns the bootstrap percentile interval at 95 % of the mean of the differences. Each of [`RESAMPLES`] samples
-/// draws as many differences as there are, with replacement. The means of the samples are sorted, and the interval
-/// leaves out 2.5 % of them on each side.
+/// draws as many differences as there are, with replacement; `seed` determines the samples. The means of the samples
+/// are sorted, and the interval leaves out 2.5 % of them on each side.
 fn bootstrap(differences: &[i64], seed: u64) -> (f64, f64) {
     // The second argument is an arbitrary stream number: it makes these numbers differ from those that generate tasks
     // from the same seed.

@@ -24,8 +24,8 @@ static SHIPPED: LazyLock<Option<Tokenizer>> = LazyLock::new(|| {
     serde_json::from_slice(include_bytes!("../../flowgate-lm/models/small/tokenizer.json")).ok()
 });
 
-/// The counts of texts that were counted before, by text. It saves time, since a chat sends its messages and its tools
-/// again with each request.
+/// The counts of texts that were counted before, by text. This cache saves time, since a chat sends its messages and
+/// its tools again with each request.
 static COUNTED: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(|| Mutex::new(HashMap::new()));
 
 /// The maximum number of counts that are kept. When it is reached, all are forgotten.

@@ -84,7 +84,7 @@ impl std::fmt::Debug for VerifySettings<'_> {
 }
 
 /// Verifies the lines of a run in the format jsonl, of which the first is the manifest. A difference between the
-/// recorded and the repeated run is part of the result and no error.
+/// recorded and the repeated run is part of the result and not an error.
 ///
 /// # Errors
 /// If the run cannot be repeated, or the repeated run fails. A run cannot be repeated if
@@ -182,7 +182,8 @@ fn verify_privacy(
         return Ok(compare(lines, &repeated, &[UNMEASURED]));
     }
     let mut result = compare(lines, &repeated, &[ATTENTION, UNMEASURED]);
-    // No line says whether the lines that are left out are those of this program, so the digest of the code has to.
+    // The lines that are left out are not compared. Only the digest of the screener's code shows whether this program
+    // would record the same lines.
     let of_this_program = screener_digest();
     let recorded = manifest.get("sha256").and_then(|sums| sums.get("screener"));
     if manifest.get("screener").is_some() && !of_this_program.is_null() && recorded != Some(&of_this_program)

@@ -267,7 +267,7 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t = AnalyzeFormat::Text)]
         format: AnalyzeFormat,
     },
-    /// Show the reasons for each verdict, and the changes of the policy that would permit the call with what an attacker gains by each.
+    /// Show the reasons for each verdict, the changes of the policy that would permit the call, and what an attacker gains by each change.
     ///
     /// With --question, shows a question of a running gateway instead, with the reasons of its verdict and the regions that influenced
     /// the call.
@@ -305,10 +305,10 @@ pub(crate) enum Command {
         #[command(flatten)]
         answering: PredicateArgs,
     },
-    /// Find the least changes of a policy that would have let the useful calls of recorded runs pass, with what an attacker gains by each.
+    /// Find the least changes of a policy that would have let the useful calls of recorded runs pass, and what an attacker gains by each.
     ///
-    /// Each change is tried over the runs. A change is never suggested that lets the author of a text choose a recipient, an account, a
-    /// URL, a path, code or a credential, or that lets a recorded attack do more.
+    /// Each change is tried over the runs. No change is suggested that lets the author of a text choose a recipient, an account, a URL, a
+    /// path, code or a credential, or that lets a recorded attack do more.
     #[command(after_help = help::SUGGEST)]
     Suggest {
         /// The policy file.

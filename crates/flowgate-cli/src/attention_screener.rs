@@ -50,8 +50,8 @@ pub(crate) struct SavedScreener {
 }
 
 /// Writes a screener to an existing folder, and replaces a screener that is there: `network` becomes the file of its
-/// weights, and `screener` its description. The description is written last, so that a folder in which the first
-/// writing was cut off has no description and cannot be loaded.
+/// weights, and `screener` its description. The description is written last: if the first writing to a folder is cut off,
+/// the folder has no description, and nothing is loaded from it.
 pub(crate) fn save(
     folder: &Path,
     screener: &SavedScreener,
@@ -112,7 +112,7 @@ pub(crate) struct TrainedScreener {
 /// Loads the parts of a screener from its folder. `processor` evaluates the model.
 ///
 /// # Errors
-/// As for [`load`].
+/// If a file or the model cannot be read, or the files of the model are not those with which the screener was trained.
 pub(crate) fn load_parts(folder: &Path, processor: Processor) -> Result<TrainedScreener, InputError> {
     let saved = read(&folder.join(DESCRIPTION))?;
     let weights = folder.join(WEIGHTS);

@@ -1,6 +1,6 @@
 //! Reads the marks of a recorded run, which say what its suite, task and attack are. Determines how far the verdicts of
-//! a policy would have let the attack go. `flowgate replay`, `flowgate explain --against` and `flowgate suggest` use
-//! both to count useful tasks and attacks.
+//! a policy would have let the attack go. `flowgate replay`, `flowgate explain --against` and `flowgate suggest` use this
+//! module to count useful tasks and attacks.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::read::RecordedRun;

@@ -194,7 +194,7 @@ impl GatewayClient {
             .header("authorization", format!("Bearer {}", self.key));
         let unusable = |_| {
             GatewayError::Failed(format!(
-                "{}: the key or the id has characters that a request cannot have; copy it again",
+                "{}: the key or the id has characters that a request cannot have; copy both again",
                 self.address
             ))
         };
@@ -259,7 +259,8 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-/// Returns the key of `owner`, such as "a person", from the file or from the environment variable.
+/// Returns the key of `owner`, such as "a person", from the file or from the environment variable. Fails if both or
+/// neither is given, if the file cannot be read, or if the key is empty or has characters that no key has.
 fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, InputError> {
     let (text, source) = match (file, std::env::var(variable)) {
         (Some(_), Ok(_)) => {
@@ -275,7 +276,10 @@ fn read_key(file: Option<&Path>, variable: &str, owner: &str) -> Result<String, 
                 "there is no key of {owner}: set the environment variable {variable}, or use `--key-file FILE`"
             )));
         }
-        (None, Err(error)) => return Err(InputError(format!("{variable}: {error}"))),
+        // The text of this error would contain the key.
+        (None, Err(_)) => {
+            return Err(InputError(format!("{variable}: the key is not valid UTF-8; copy it again")));
+        }
     };
     let key = text.trim();
     if key.is_empty() {

@@ -183,7 +183,7 @@ pub(crate) fn for_each_run(
         }
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_LINE {
             return Err(InputError(format!(
-                "{name}: line {number} is longer than {} MiB; write each message of this run on a line of its own in a file of its own, or leave the run out",
+                "{name}: line {number} is longer than {} MiB; write this run to a separate file, with each message on its own line, or leave the run out",
                 MAX_LINE >> 20
             )));
         }

@@ -84,6 +84,7 @@ pub(crate) fn start(
         let task = runtime.spawn(connection::open(spec.clone(), limits));
         (spec, task)
     });
+    // All servers start now. The loop below waits for one after the other.
     let connecting: Vec<_> = connecting.collect();
     let (mut started, mut errors) = (Vec::new(), Vec::new());
     for (spec, task) in connecting {
@@ -202,8 +203,8 @@ pub(crate) fn list_tools(
     listed
 }
 
-/// Returns why a task that starts a server or lists its tools has no result, for an error message. If the reason may
-/// lie with the server, the text ends with advice about the server.
+/// Returns why a task that starts a server or lists its tools has no result, for an error message. `limit` is the time
+/// limit of the task. If the reason may lie with the server (`spec`), the text ends with advice about the server.
 fn describe_task_error(why: TaskError, limit: Duration, spec: &McpServerSpec) -> String {
     match why {
         TaskError::TimedOut => {
@@ -291,7 +292,7 @@ impl McpServerHandle {
         }
     }
 
-    /// Calls a tool, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
+    /// Calls the tool `tool`, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
     /// waiting when `is_cancelled` returns true. If the call was sent before, the error says that the tool may have
     /// run.
     fn run(
@@ -315,7 +316,8 @@ impl McpServerHandle {
         if !is_open {
             let opening = self.runtime.spawn(connection::open(self.spec.clone(), self.limits));
             let opened = match opening.wait(START_TIMEOUT, is_cancelled) {
-                Ok(opened) => opened.map_err(CallError::NotStarted)?,
+                // The reason is the rest of a sentence about the server.
+                Ok(opened) => opened.map_err(|why| CallError::NotStarted(format!("it {why}")))?,
                 Err(why) => {
                     let why = describe_task_error(why, START_TIMEOUT, &self.spec);
                     return Err(CallError::NotStarted(why));

@@ -186,8 +186,8 @@ impl SharedStoreLabels {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.labels.is_none() => None,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(format!(
-                    "{}: the file with the labels of external state was removed while it was in use: restore it, or start \
-                     again to forget these labels",
+                    "{}: the file with the labels of external state was removed while it was in use: restore it, or run the \
+                     command again to forget these labels",
                     path.display()
                 ));
             }

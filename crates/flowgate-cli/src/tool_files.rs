@@ -157,7 +157,7 @@ fn coverage_notes(tools: &ToolSchemas, policy: &Arc<Policy>) -> Vec<ToolNote> {
 }
 
 impl ToolNote {
-    /// Returns the note on one line, with at most [`MAX_NAMED`] of its tools and its code.
+    /// Returns the note on one line: its message, at most [`MAX_NAMED`] of its tools, and its code.
     fn sentence(&self) -> String {
         let named: Vec<&str> = self.tools.iter().take(MAX_NAMED).map(String::as_str).collect();
         let more = match self.tools.len() - named.len() {

@@ -84,7 +84,8 @@ impl TraceFolder {
         self.path.join(name)
     }
 
-    /// Returns the path of a file that may be written. Fails if the file would be one too many.
+    /// Returns the path of the file `name`. Fails if the file does not exist yet, and the folder has the maximum number of
+    /// files already.
     fn path_for(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.path_of(name);
         let is_known = path.exists();

@@ -105,9 +105,9 @@ impl Warnings {
         self.compared.as_ref().map(ToolComparison::notes_json)
     }
 
-    /// Prints the warnings on the standard error, except the warnings of the comparison with tools, which are printed
-    /// already: all that have a suggestion (`did you mean`), and [`MAX_DRAWN`] of the others. `name` is the policy's
-    /// own file.
+    /// Prints warnings on the standard error: those about the policy that have a suggestion (`did you mean`), at most
+    /// [`MAX_DRAWN`] of the others about the policy, and those about traces. The warnings of the comparison with tools are
+    /// left out, because they are printed already. `name` is the policy's own file.
     pub(crate) fn print(&self, name: &str, policy: &Policy, output: &mut Console) {
         let has_suggestion =
             |warning: &&Diagnostic| warning.help.as_deref().is_some_and(|help| help.starts_with("did you"));
@@ -151,8 +151,8 @@ impl Warnings {
         of_policy.chain(of_traces).collect()
     }
 
-    /// Returns the warnings and notes as SARIF results. Those about traces are located at the policy's own file,
-    /// `name`, without a line.
+    /// Returns the warnings and notes as SARIF results. A warning about a trace has the policy's own file, `name`, as its
+    /// location, without a line.
     pub(crate) fn sarif(&self, name: &str, policy: &Policy) -> Vec<Value> {
         let result = |code: &str, message: String, position: Option<(String, usize)>| {
             let (file, line) = position.unzip();

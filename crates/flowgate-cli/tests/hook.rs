@@ -397,7 +397,8 @@ fn every_failure_denies() {
         assert!(said.contains(expected), "{said}");
     };
     let whole = transcript(&[user("edit a")]);
-    asked(&whole, json!({"transcript_path": "/nowhere.jsonl"}), &[], "/nowhere.jsonl: there is no such file");
+    let missing = "the transcript /nowhere.jsonl cannot be read: there is no such file";
+    asked(&whole, json!({"transcript_path": "/nowhere.jsonl"}), &[], missing);
     asked(&whole, json!({"transcript_path": null}), &[], "`transcript_path` is missing");
     asked(&whole, json!({"tool_name": 1}), &[], "`tool_name` is missing");
     asked("{\"type\":\"user\"", json!({}), &[], "line 1 of the transcript is not valid JSON");
@@ -437,8 +438,8 @@ fn every_failure_denies() {
         ("", 2, "not valid JSON"),
         ("[]", 2, "not a JSON object"),
         ("{\"hook_event_name\":\"PreToolUse\",\"hook_event_name\":\"Stop\"}", 2, "duplicate key"),
-        ("{}", 2, "an event that it does not judge"),
-        ("{\"hook_event_name\":\"Stop\"}", 1, "an event that it does not judge"),
+        ("{}", 2, "the string `hook_event_name` is missing"),
+        ("{\"hook_event_name\":\"Stop\"}", 1, "the event `Stop` of Claude Code, which it does not judge"),
     ] {
         let output = hook(&folder, text, &[]);
         assert_eq!(decision(&output), format!("nothing, {code}"), "{text}");

@@ -7,8 +7,9 @@ use std::ops::Range;
 /// Maximum number of changes, regardless of the length of the query.
 const MAX_CHANGES: usize = 10;
 
-/// Returns the location in the text that matches the query with the fewest changes, the first of several; `None` if
-/// each location needs more changes than `threshold` allows. A change inserts, deletes or replaces one character.
+/// Returns the location in the text that matches the query with the fewest changes; of several such locations, the one
+/// that ends first. `None` if each location needs more changes than `threshold` allows. A change inserts, deletes or
+/// replaces one character.
 ///
 /// A `threshold` of 0.8 allows one change for each five characters of the query, rounded down, and at most ten. If the
 /// changes suffice to delete the whole query, the result is the empty range at the start of the text.

@@ -57,9 +57,9 @@ pub fn category(c: char) -> &'static str {
     }
 }
 
-/// Returns hidden or misleading text in order: `TAG`, `BIDI_CONTROL`, `ZERO_WIDTH`, `VARIATION_SELECTORS`,
-/// `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A finding of the kind `MIXED_SCRIPT` covers a word with letters of two
-/// scripts, and any other finding a run of characters of its kind.
+/// Returns the hidden or misleading text as findings, in the order of the text, at most [`MAX_FINDINGS`]. The kinds are
+/// `TAG`, `BIDI_CONTROL`, `ZERO_WIDTH`, `VARIATION_SELECTORS`, `PRIVATE_USE`, `CONTROL` and `MIXED_SCRIPT`. A
+/// `MIXED_SCRIPT` finding covers a word with letters of two scripts; any other covers a run of characters of its kind.
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut before = ' ';

@@ -373,11 +373,12 @@ impl ApprovalService {
     }
 
     /// Waits, up to the configured time, for the answer to the question that an earlier request of this chat asked
-    /// about the call with this digest. The start of a turn calls it if the conversation still waits for a decision
-    /// about that call. If there is no such question, the decision is `Unanswered`, which allows nothing.
+    /// about the call with this digest. Called at the start of a turn whose conversation still waits for a decision
+    /// about that call. If there is no such question, the decision is `Unanswered`, which allows nothing. `context` is
+    /// the client, the conversation and the present request.
     ///
     /// # Errors
-    /// If the question cannot be searched in the database.
+    /// If the database cannot search for the question.
     pub(crate) async fn await_earlier_answer(
         &self,
         context: ApprovalContext<'_>,

@@ -1,9 +1,10 @@
-//! Serves the model routes: the chats of agents pass the guard before a model receives them.
+//! Serves the model routes: the HTTP routes on which agents send chats for a model. The policy decides what the model
+//! is shown, and which calls and texts of its answer the agent receives.
 //!
 //! An agent uses the gateway instead of a provider as its base URL; the agent needs no other change. The gateway
-//! decodes a request of any supported API into a chat, and [adds
-//! it](flowgate_guard::conversation::Conversation::accept_messages) to the guarded conversation that the chat belongs
-//! to. It judges the output of the model before the agent receives any of that output. Streaming and non-streaming
+//! decodes a request of any supported API into a chat, and [adds the
+//! chat](flowgate_guard::conversation::Conversation::accept_messages) to the guarded conversation that it belongs to.
+//! The gateway judges the output of the model before the agent receives any of that output. Streaming and non-streaming
 //! routes share this code, which `http::service` calls. This file defines `ModelRoutes`, the state that all routes
 //! share: it is opened when the gateway starts, and closed when the gateway ends.
 //!
@@ -37,7 +38,7 @@
 //! The others are used by several of these, or by the program:
 //!
 //! * `clients`: finds clients by their keys; `request_quota`: limits how often a client may send requests.
-//! * `headers`: reads the headers that name a conversation and a provenance.
+//! * `headers`: reads the headers by which a client names a conversation and the provenance of its messages.
 //! * `request_decoder`: decodes the bodies of requests.
 //! * `item_references`: finds the earlier answers to whose items a request refers.
 //! * `response_id`: reads and writes the ids of answers that a later request may continue from.
@@ -216,13 +217,13 @@ impl ModelRoutes {
         } = config;
         let audited = audit.as_ref().map(|spec| (spec, store.encryption.audit_content_cipher()));
         let recorder = Recorder::open(audited, &clients, keys, &database, &log).await?;
-        // From now on, later starts expect this database. This is recorded only after `Recorder::open` has compared the
-        // database with the audit log.
+        // Writes the identity of this database to its lock file: a later start that finds another database in its place
+        // fails. This is written only after `Recorder::open` has compared the database with the audit log.
         database.accept_database()?;
         remark_open_files(&store.address, audit.as_ref(), &log);
         if database.is_partly_encrypted() {
-            let sentence = "the database may have content that is not encrypted, since it was stored before there was a key and its encryption was not \
-                            completed: run `flowgate database encrypt`";
+            let sentence = "the database may have content that is not encrypted, since it was stored before a key was configured and its later encryption \
+                            was not completed: run `flowgate database encrypt`";
             log.write(LogEvent::Remark, "", Vec::new(), sentence);
         }
         let webhook = webhook.map(|settings| Webhook::new(settings, log.clone())).transpose();
@@ -300,9 +301,9 @@ impl ModelRoutes {
         self.sessions.store().close().await;
     }
 
-    /// Returns the names of the failing parts that the gateway can do without: witnesses to which deliveries fail, and
-    /// `issuer` if an issuer has no usable key. Tokens of such an issuer are refused: none of its keys was fetched, all
-    /// are too old, or the issuer has withdrawn them.
+    /// Returns the names of the failing parts that the gateway can do without, for the health route: witnesses to which
+    /// deliveries fail, and `issuer` if an issuer has no usable key, because no key was fetched, all keys are too old,
+    /// or the issuer has withdrawn them. The gateway then refuses the tokens of this issuer.
     pub(crate) fn degraded_parts(&self) -> Vec<&'static str> {
         let mut degraded =
             self.recorder.witnesses().map(HeadDestinations::failing_destinations).unwrap_or_default();
@@ -312,8 +313,9 @@ impl ModelRoutes {
         degraded
     }
 
-    /// Returns the names of the failing parts that the gateway cannot do without, for the health route: the database or
-    /// the audit log, if it cannot be written, and a required witness that is overdue.
+    /// Returns the names of the failing parts that the gateway cannot do without, for the health route: `store` and
+    /// `audit log`, if the database or the audit log cannot be written, and the name of a required witness that is
+    /// overdue. Empty if no such part fails.
     pub(crate) async fn failing_parts(&self) -> Vec<&'static str> {
         let mut failing = Vec::new();
         if !self.sessions.store().is_writable().await {
@@ -335,7 +337,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Notes the tools that a client offers with a request, for the coverage of the gateway.
+    /// Notes the tools that a client offers with a request. The page for people lists the clients, servers and tools
+    /// that were seen.
     pub(crate) fn note_offered_tools(&self, client: &ClientState, decoded: &ReceivedRequest) {
         let offered = decoded.request.tools.iter().map(|tool| client.spec.tool_of(&tool.name));
         self.coverage.note_offered(&client.spec.name, offered);

@@ -320,7 +320,7 @@ pub fn read_with_overrides(
         }
         if person.subject.is_some() {
             if file.login.oidc.is_none() {
-                let why = "subject: people can log in only with [login.oidc]: write the section, or remove the line";
+                let why = "subject: people can log in at an issuer only with [login.oidc]: write the section, or remove the line";
                 return Err(at(why.to_owned()));
             }
             if let Some(other) = people.iter().find(|other| other.subject == person.subject) {
@@ -423,15 +423,20 @@ fn missing_variable(variable: &str) -> String {
     )
 }
 
-/// Returns the entry of a configuration that has this name. The error message lists the names that exist; `kind` is the
-/// word for the entries in this message, such as `upstream`.
+/// Returns the entry of a configuration that has this name. If there is none, the error message lists the names that
+/// exist; `kind` is the word for an entry in this message, such as `upstream`.
 fn find_named<T>(kind: &str, name: &str, all: &BTreeMap<String, Arc<T>>) -> Result<Arc<T>, String> {
     all.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.keys().map(String::as_str).collect();
         match known.as_slice() {
-            [] => format!("the configuration has no {kind} `{name}`, and no other one either; add it"),
+            [] => {
+                format!("the configuration has no {kind} `{name}`, and no other {kind}: add a section for it")
+            }
             known => {
-                format!("the configuration has no {kind} `{name}`; known ones are: {}", known.join(", "))
+                let known = known.join(", ");
+                format!(
+                    "the configuration has no {kind} `{name}`: write one of {known}, or add a section for it"
+                )
             }
         }
     })
@@ -447,8 +452,8 @@ struct ConfigReader<'a> {
 }
 
 impl ConfigReader<'_> {
-    /// Reads the section `[predicates]`, which has the source of each extern predicate by its name, and loads the
-    /// services and modules that answer them.
+    /// Reads the section `[predicates]`, which says for each extern predicate, by its name, which service or module
+    /// answers it. Loads these services and modules.
     ///
     /// # Errors
     /// If a source is neither an address nor the file of a module, or cannot be loaded.
@@ -475,8 +480,8 @@ impl ConfigReader<'_> {
     /// to the smallest one that works, except `memory-mib`: with 0, only conversations in use are in memory.
     ///
     /// # Errors
-    /// If the address of the database is given twice or invalid, an environment variable is not set, or an encryption
-    /// key is malformed.
+    /// If the address of the database is given twice or is invalid, its environment variable is not set, or the
+    /// encryption keys cannot be read.
     fn store(&self, spec: StoreTable) -> Result<DatabaseSpec, String> {
         let defaults = DatabaseSpec::default();
         let url = match (spec.url, spec.url_from) {

@@ -16,16 +16,16 @@
 //! * `migrations`: lists the statements that create the tables.
 //! * `conversations`: finds, opens, leases and deletes conversations.
 //! * `turns`: stores turns, and the labels of tenants' stores.
-//! * `questions`: stores questions to people; `freezes`: stores freezes, and `freeze_kind` names
-//!   the kinds of their targets.
+//! * `questions`: stores questions to people; `freezes`: stores freezes; `freeze_kind`: defines what can be frozen, such
+//!   as a client or a tool.
 //! * `quotations`: stores texts that clients were shown.
-//! * `changes`: numbers the changes of questions.
+//! * `changes`: gives each change of a question a number.
 //! * `lasting_grants`: stores approvals for all conversations of a client.
 //! * `request_quotas`: counts requests against the quotas of clients; `spending`: counts what the models of clients
 //!   use on a day, for their budgets.
 //! * `virtual_keys`: stores the keys that admins have made for clients.
 //! * `tools`: stores the approved tools of servers.
-//! * `cache`: caches facts in memory, which saves queries.
+//! * `cache`: keeps results of frequent queries in memory.
 //! * `caller_step`: lets the caller of an operation do something within the transaction, such as write to the audit
 //!   log.
 //! * `probe`: tests whether the database is writable.
@@ -219,9 +219,9 @@ impl Database {
         }
     }
 
-    /// Reads the identity of the database, or assigns one to a new database, and checks that the backend expects this
-    /// database. The identity is a random name, with which a later start can notice that another file has replaced the
-    /// database. Closes the database if one of these steps fails.
+    /// Reads the identity of the database, or assigns one to a new database, and checks that the lock file of the
+    /// backend, if there is one, names this database. The identity is a random name: by it, a later start notices that
+    /// another file has replaced the database. Closes the database if one of these steps fails.
     ///
     /// # Errors
     /// If the lock file of the backend names another database, or the database fails.

@@ -139,7 +139,8 @@ pub struct Limit<'a> {
     /// The setting that raises the bound: an option of the command line, or a line of the configuration. `None` if the
     /// bound is fixed; the line then has `setting="none"`.
     pub setting: Option<&'static str>,
-    /// What the operator can do about a fixed bound. The line appends it to the effect.
+    /// What the operator can do if the bound is fixed, or should do before raising it. The line appends this to the
+    /// effect.
     pub advice: Option<&'static str>,
     /// The bound.
     pub most: u64,

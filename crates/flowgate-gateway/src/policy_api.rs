@@ -181,7 +181,8 @@ impl PolicyApi {
 
     /// Converts the analysis of a trace to an answer; `messages` is the number of its messages. A rule that cannot be
     /// evaluated is never skipped. In the dialect of invariant-ai, or if a parameter of the policy is missing, such a
-    /// rule makes the whole request fail. Otherwise the answer has a match that denies in its place.
+    /// rule makes the whole request fail. Otherwise the answer has, in place of the rule's matches, a match that
+    /// denies.
     fn conclude(
         &self,
         analysis: Analysis,

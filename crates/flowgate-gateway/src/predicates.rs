@@ -148,10 +148,12 @@ pub struct PredicateSources {
 }
 
 impl PredicateSources {
-    /// Loads the modules. Services are contacted only when a rule needs their answers.
+    /// Loads the sources: compiles the modules, and contacts no service. A service is contacted when a rule needs its
+    /// answer.
     ///
     /// # Errors
-    /// Fails if a predicate has two sources, or if a module cannot answer its predicate.
+    /// If a predicate has two sources, a module cannot be read or cannot answer its predicate, or a module is named and
+    /// this program was built without WebAssembly.
     pub fn load(sources: &[PredicateSourceSpec]) -> Result<Self, PredicateLoadError> {
         let agent = http::agent();
         let mut answerers = BTreeMap::new();

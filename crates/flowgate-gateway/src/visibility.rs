@@ -96,7 +96,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     hidden_items.retain(|item| item.cause != HidingCause::Hole);
     // If one template is pinned, it is the template of the system message, and the client also sends user messages,
     // which have no template. If several are pinned, all messages of the client may have templates, unless a person
-    // types at the client.
+    // types at the client; advice about user messages without a template (`NotInteractive`) is then not needed.
     let sends_other_messages = client.pinned.len() < 2 || client.is_interactive_alone;
     hidden_items.retain(|item| item.cause != HidingCause::NotInteractive || sends_other_messages);
     // The tools that the policy names and whose answers no statement labels.
@@ -125,7 +125,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
 }
 
 /// Creates the example conversation for [`client_advice`]; it is never shown to a model. Its tools are an example of
-/// each tool that the policy names or, if it names none, an invented one. `None` if they exceed the limits of a
+/// each tool that the policy names or, if it names none, an invented one. `None` if these tools exceed the limits of a
 /// conversation.
 fn example_conversation(client: &ClientSettings) -> Option<Conversation> {
     let offered = |tool: Tool| OfferedTool {

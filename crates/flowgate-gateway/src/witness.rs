@@ -1,11 +1,12 @@
 //! Sends the head of the audit log (the number and the digest of its newest line) to the witness, a party outside the
-//! gateway that keeps these heads. They reveal when somebody has restored the log and the database together to an
-//! earlier state.
+//! gateway that keeps these heads. If somebody restores the log and the database together to an earlier state, a kept
+//! head reveals this: the restored log lacks the line of the head.
 //!
 //! The heads go to a file, to a server, or to both (`[audit.witness]`). Each of these destinations has its own thread.
 //! There is no queue: only the newest head is sent, which covers all earlier lines, so a destination that was
 //! unreachable for long receives one line. A failed delivery is retried and reported in the operator's log; with
 //! `required`, no turn begins once a destination is too far behind.
+//!
 //! [`flowgate_audit::WitnessLine`] is the format of a line. `recorder` owns the `HeadDestinations`.
 
 use std::fmt;
@@ -347,8 +348,8 @@ impl HeadDestinationKind {
     }
 }
 
-/// Appends a line to the witness's file by which the operator accepts the loss `gives_up`: the next start of the
-/// gateway, which reads the file, does not fail because of this loss.
+/// Appends to the witness's file `file` a line by which the operator accepts the loss `gives_up`. The next start of the
+/// gateway reads the file, and then does not fail because of this loss.
 pub(crate) fn give_up(file: &Path, log: &AuditLog, gives_up: AcceptedLoss) -> Result<(), DeliveryError> {
     let (_, line) = log.witness_line(Timestamp::now(), Some(gives_up)).map_err(DeliveryError::Log)?;
     append(file, &line).map_err(|error| DeliveryError::File(file.to_owned(), error))

@@ -1,7 +1,7 @@
 //! Drives a conversation to the end of a turn ([`Agent`]): whenever the conversation needs an input, the agent asks a
 //! model, runs a tool or asks a person. `flowgate run`, the gateway and the benchmarks use it.
 //!
-//! This file also defines what a caller passes in: the tools that run in this process ([`ToolHandler`], [`Toolbox`]),
+//! This module also defines what a caller passes in: the tools that run in this process ([`ToolHandler`], [`Toolbox`]),
 //! the tools that the model's provider runs ([`ProviderToolRunner`]), and an [`Observer`], which follows the turn and
 //! can cancel it.
 //!
@@ -387,10 +387,10 @@ impl Agent<'_> {
     }
 
     /// Queries the model, and passes its text to the observer while it is generated, as far as `cleaner` releases it:
-    /// without addresses that the policy forbids and without placeholders. Without `cleaner`, passes none.
+    /// without addresses that the policy forbids and without placeholders. If `cleaner` is `None`, passes no text.
     ///
     /// # Errors
-    /// If the model fails, or the observer is cancelled.
+    /// If the model fails, or the observer cancels the turn.
     async fn complete_streaming(
         &mut self,
         request: &Request,
@@ -432,7 +432,7 @@ impl Agent<'_> {
             conversation.record_voided_call(&problem);
             return Ok(ToolAnswer::error(format!("the call did not run: {problem}")));
         }
-        // The turn may be cancelled while the call runs, and its approval is used then, too.
+        // If the turn is cancelled while the call runs, the approval of the call is used nevertheless.
         conversation.record_begun_call();
         self.observer.on_tool_call(&call);
         let answer = tools.call(call).await?;
@@ -453,7 +453,7 @@ impl Agent<'_> {
     /// Queries a model whose text is not part of the reply: a screener or a filler.
     ///
     /// # Errors
-    /// If the model fails, or the observer is cancelled.
+    /// If the model fails, or the observer cancels the turn.
     async fn complete(&mut self, model: &dyn ChatModel, request: &Request) -> Result<Completion, Error> {
         ReplyListener { observer: &mut *self.observer, cleaner: None }.complete(model, request).await
     }
@@ -486,8 +486,8 @@ impl ReplyListener<'_> {
 
 impl Listener for ReplyListener<'_> {
     /// Passes the text in a piece of the model's output to the observer, as far as `cleaner` lets it be shown early;
-    /// without `cleaner`, no text is shown early. Returns `Break` to end the generation: if the observer is cancelled,
-    /// or the model begins again after some text was shown.
+    /// without `cleaner`, no text is shown early. Returns `Break` to end the generation: if the observer has cancelled
+    /// the turn, or if the model begins again after some text was shown.
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         // Reasoning is judged as a whole, and the user receives it before the text. After reasoning, no text is
         // therefore shown early, unless some text was shown before it.

@@ -111,7 +111,7 @@ impl ApprovalRequest {
             && reasons(self) == reasons(other)
     }
 
-    /// Returns the excerpts without their positions in the trace.
+    /// Returns the label and the text of each excerpt, without its position in the trace.
     fn texts(&self) -> Vec<(&[String], &str)> {
         let excerpts = self.excerpts.iter();
         excerpts.map(|excerpt| (excerpt.label.as_slice(), excerpt.text.as_str())).collect()

@@ -174,8 +174,8 @@ impl<'s> SchemaWalker<'s> {
         Ok(declared)
     }
 
-    /// Returns `schemas` and all schemas that they make apply to the same value: by combination (`allOf`, `if` and the
-    /// like) or by a reference within the schema of the tool. A reference to another document is not followed.
+    /// Returns `schemas`, and all schemas that apply to the same value because `schemas` combine them (`allOf`, `if`
+    /// and the like) or refer to them within the schema of the tool. A reference to another document is not followed.
     ///
     /// # Errors
     /// If more than [`MAX_EXAMINED`] schemas and names would have to be examined.

@@ -2,9 +2,9 @@
 //! conversation owns one catalogue, and updates it when its caller offers other tools. [`crate::view`] offers the model
 //! the tools whose descriptions may be shown.
 //!
-//! The operator is the author of a tool's description, or the server that offers the tool ([`DescriptionAuthor`]). A
-//! server's description is text like any other: it is an event of the trace, the policy labels it, and a tool whose
-//! description may not be shown is not on offer.
+//! The author of a tool's description is either the operator or the server that offers the tool
+//! ([`DescriptionAuthor`]). A server's description is text like any other: it is an event of the trace, the policy
+//! labels it, and a tool whose description may not be shown is not on offer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) struct CatalogueEntry {
     pub(crate) offered: Arc<OfferedTool>,
     /// The name by which the model calls the tool.
     name: String,
-    /// The event of the description, if it is not the operator's.
+    /// The event of the description; `None` if the operator wrote the description.
     event: Option<EventId>,
     /// The arguments that may be slots: those that are payload whatever the other arguments are, those that a standing
     /// consent names, and those that an endorsement limits.
@@ -241,16 +241,19 @@ impl CatalogueEntry {
 
 /// Returns a name by which the model can call a tool: one that providers accept and that is not in `taken`. The name is
 /// `server__tool`, or `tool` for a tool without a server. It ends in a digest of server and tool in three cases: if
-/// server and tool could not be read back from the name otherwise, if the name would be `look`, or if it is too long.
+/// server and tool could not be read from the name without the digest, if the name would be `look`, or if it is too
+/// long.
 ///
 /// The name depends on the tool alone, since a tool that is hidden at some label must not influence the names of
 /// others. Only if two tools nevertheless have the same name, the later one receives a number.
 fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
+    // Replaces the characters that a provider may not accept.
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
     };
     // A server and a tool are joined by `__`, so neither may contain it, nor have an underscore next to it.
     let is_plain = |text: &str| *text == plain(text) && !text.contains("__") && !text.starts_with('_');
+    // `is_unchanged` is whether server and tool can be read from the name.
     let (mut name, is_unchanged) = match &tool.server {
         Some(server) => {
             let is_unchanged = is_plain(server) && is_plain(&tool.name) && !server.ends_with('_');

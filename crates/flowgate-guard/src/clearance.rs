@@ -8,10 +8,10 @@
 //!     (call: ToolCall) is tool:flowgate/model
 //! ```
 //!
-//! Text that does not flow to the clearance is never sent there, whatever the method. The model is shown
-//! placeholders. A region that the screener may not read counts as needed, and a slot is not filled by a filler that
-//! may not read its regions. Without a statement for the model, the model may be shown everything; without one for
-//! the screener or the filler, the clearance of the model applies.
+//! Text that does not flow to the clearance of an endpoint is never sent to it, whichever method chooses the labels
+//! of the steps. The model is shown placeholders instead. A region that the screener may not read counts as needed, and
+//! a slot is not filled by a filler that may not read its regions. Without a statement for the model, the model may be
+//! shown everything; without one for the screener or the filler, the clearance of the model applies.
 
 use flowgate::label::Label;
 use flowgate::monitor::Monitor;

@@ -132,7 +132,7 @@ impl Conversation {
         // The base label: the greatest that flows to every requirement on offer and that the model may read.
         let base = monitor.policy().space().greatest_below(&strictest, &clearance.model);
         let drafts = settings.method.start_drafts();
-        // Where context is hidden, a floating label would reveal whether there is any.
+        // In a conversation that hides context, a label that floats would reveal whether hidden context exists.
         let labelling = if settings.hides_context { StepLabelling::Fixed } else { settings.step_labels };
         Ok(Self {
             monitor,
@@ -172,7 +172,7 @@ impl Conversation {
         self.labels.base()
     }
 
-    /// Continues a turn that has ended with another step, without a message of the user. Does nothing during a turn.
+    /// Adds another step to a turn that has ended, without a new message of the user. Does nothing during a turn.
     fn restart_turn(&mut self) {
         if self.is_turn_over() {
             self.labels.restart_levels();
@@ -205,7 +205,8 @@ impl Conversation {
     }
 
     /// Returns a builder for views of this chat. For a view that a screener judges, `tag` has a nonce and the clearance
-    /// of the screener: the builder then puts hidden regions between tags with the nonce.
+    /// of the screener: the builder then puts hidden regions between tags with the nonce. For a view that the model is
+    /// shown, `tag` is `None`.
     fn view_builder<'c>(&'c self, tag: Option<(&'c str, Label)>) -> ViewBuilder<'c> {
         ViewBuilder {
             monitor: &self.monitor,
@@ -222,9 +223,9 @@ impl Conversation {
         }
     }
 
-    /// Executes phases until the conversation needs an input, and returns this need. If the driver was asked for a
-    /// screening, a choice of tools, a decision or a tool's answer, and calls this function without having passed it
-    /// in, the conversation assumes the most cautious answer.
+    /// Executes phases until the conversation needs an input, and returns this need. The driver may call this function
+    /// again without having passed in the screening, the choice of tools, the decision or the tool's answer that the
+    /// last need asked for. The conversation then assumes the most cautious answer.
     fn next_need(&mut self) -> Need {
         if let Some(view) = self.step.view() {
             return Need::Complete(view.clone());
@@ -317,7 +318,7 @@ impl Conversation {
 /// Returns the messages of the rules that forbid an event of the trace; `findings` is everything that rules say about
 /// the event. If there is a message, the text of the event must not be shown. Rules that only log are left out.
 fn blocking_messages(findings: Vec<EventFinding>) -> Vec<String> {
-    // A rule that cannot be evaluated stops a text like a rule that matches.
+    // A rule that cannot be evaluated, or that exceeds a limit, stops a text like a rule that matches.
     let kinds = [ReasonKind::Rule, ReasonKind::RuleError, ReasonKind::Limit];
     let is_blocking = |finding: &EventFinding| {
         kinds.contains(&finding.reason.kind) && finding.reason.action != flowgate::policy::Action::Log

@@ -286,7 +286,7 @@ impl History {
         if !message.is_written || message.digest != hasher.digest(recorded) {
             return None;
         }
-        // The comparison runs with the new digest, which is undone if the message still counts as changed.
+        // The comparison runs with the new digest. If the message still counts as changed, the old digest is restored.
         let recorded_digest = std::mem::replace(&mut message.digest, hasher.digest(sent));
         let alignment = self.align(digests, certain);
         if alignment.unchanged <= index {
@@ -513,7 +513,7 @@ mod tests {
             assert_eq!((took, found.unchanged), (rounds, unchanged));
         };
         let message = |number: usize| Message::User(vec![Part::Text(number.to_string())]);
-        // Each message recurs three positions later, so an earlier message equals each missing one.
+        // Each message recurs three positions later, so for each message that is missing, there is an equal one before.
         let chain: Vec<Message> =
             (0..3000).flat_map(|number| [message(number + 1), message(number)]).collect();
         check(&chain, chain.get(..5999).unwrap(), MAX_ROUNDS + 1, 0);

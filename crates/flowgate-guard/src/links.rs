@@ -119,8 +119,8 @@ impl<'a> DisarmedReply<'a> {
         Self { policy: LinkPolicy::of(monitor, &label), method, label, next_id, judged: 0 }
     }
 
-    /// Returns whether a text beside the reply, which is shown on its own, would be left as it is: it has no address that
-    /// the policy refuses, and no permitted one in another than the canonical form.
+    /// Returns whether cleaning would not change a text that is shown beside the reply: the policy refuses no address
+    /// in it, and each permitted address has its canonical form already.
     pub(crate) fn leaves_unchanged(&mut self, monitor: &mut Monitor, text: &str) -> bool {
         // White space after an address only keeps it apart from further text of a reply.
         self.clean(monitor, text).text.trim() == text.trim()
@@ -148,7 +148,7 @@ impl<'a> DisarmedReply<'a> {
 }
 
 /// Breaks apart every address of a text that `judge` refuses, and the characters that a link needs (such as `](`).
-/// Returns the disarmed text, the refused addresses, and the characters that were broken apart.
+/// Returns the disarmed text, and a list of the refused addresses and of the characters that were broken apart.
 pub fn clean(text: &str, judge: LinkJudge<'_>) -> (String, Vec<String>) {
     let mut cleaner = Cleaner::default();
     let mut cleaned = cleaner.push(text, judge);

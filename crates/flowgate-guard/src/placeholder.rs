@@ -1,5 +1,5 @@
 //! Recognises placeholders that a model writes as text: `[hidden h2]` in a reply or in an argument.
-//! [`crate::conversation`] and [`crate::slot`] use this file, and [`crate::links`] does for streamed replies.
+//! [`crate::conversation`] and [`crate::slot`] use this module, and so does [`crate::links`] for streamed replies.
 //!
 //! A view shows placeholders in this form ([`crate::redact`]). Models repeat them with other brackets, spaces or case,
 //! several in one pair of brackets, or percent-encoded. `hidden h2` without brackets and `[h2]` are placeholders only
@@ -39,8 +39,8 @@ enum PlaceholderMatch {
     No,
 }
 
-/// Returns the placeholders in a text, in order. `hidden_count` is the number of regions that the view of its author
-/// hides: the forms without brackets or without the word `hidden` count only for `h1` to `h{hidden_count}`.
+/// Returns the placeholders in a text, in order. `hidden_count` is the number of regions that the view of the text's
+/// author hides: the forms without brackets or without the word `hidden` count only for `h1` to `h{hidden_count}`.
 pub(crate) fn find(text: &str, hidden_count: usize) -> Vec<Placeholder> {
     let chars = decoded_chars(text);
     let mut found: Vec<Placeholder> = Vec::new();
@@ -126,8 +126,8 @@ fn may_be_escape(chars: &[RenderedChar], at: usize) -> bool {
 }
 
 /// Returns whether a placeholder could begin at the character `index` of `chars`: at an opening bracket, or at an `h`
-/// that begins a word (`hidden h2` without brackets) if the view hides regions. `hidden_count` is the number of regions
-/// that it hides.
+/// that begins a word (`hidden h2` without brackets). `hidden_count` is the number of regions that the view of the
+/// text's author hides; an `h` begins no placeholder if it hides none.
 fn may_begin(chars: &[RenderedChar], index: usize, hidden_count: usize) -> bool {
     let c = |index: usize| chars.get(index).map(|rendered| rendered.c);
     match c(index) {
@@ -138,7 +138,7 @@ fn may_begin(chars: &[RenderedChar], index: usize, hidden_count: usize) -> bool 
 }
 
 /// Returns whether a field name in the value contains a placeholder. `hidden_count` is the number of regions that the
-/// view of its author hides.
+/// view of the value's author hides.
 pub(crate) fn is_in_keys(value: &Value, hidden_count: usize) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| is_in_keys(item, hidden_count)),
@@ -191,8 +191,8 @@ pub(crate) fn replace(value: &mut Value, hidden_count: usize, text_of: &mut dyn 
     }
 }
 
-/// Replaces each placeholder in a text by [`NEUTRAL`]. `hidden_count` is the number of regions that the view of its
-/// author hides. With 0, only the full form `[hidden h2]` counts as a placeholder.
+/// Replaces each placeholder in a text by [`NEUTRAL`]. `hidden_count` is the number of regions that the view of the
+/// text's author hides. With 0, only the full form `[hidden h2]` counts as a placeholder.
 pub(crate) fn neutralize(text: &str, hidden_count: usize) -> String {
     replace_in_text(text, hidden_count, &mut |_| NEUTRAL.to_owned())
 }
@@ -379,8 +379,9 @@ fn region_name(digits: &str) -> String {
 
 /// Reads the placeholders that begin at the character `open`: one, or several in one pair of brackets. `length` is the
 /// length of the text in bytes; `is_whole` is whether the text is complete, and `hidden_count` is the number of regions
-/// that the view of its author hides. The forms are `[h2]`, `[hidden h2 ...]` with optional words and descriptions, and
-/// `hidden h2` without brackets; a form without the word or without brackets counts only if the view has the region.
+/// that the view of the text's author hides. The forms are `[h2]`, `[hidden h2 ...]` with optional words and
+/// descriptions, and `hidden h2` without brackets; a form without the word or without brackets counts only if the view
+/// has the region.
 fn read_placeholder(
     chars: &[RenderedChar],
     open: usize,

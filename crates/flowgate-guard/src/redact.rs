@@ -334,7 +334,7 @@ impl Redactor<'_> {
             let value = self.document().to_value(region);
             value.as_str().map_or_else(|| value.to_string(), str::to_owned)
         };
-        // `label` covers the whole content of the region, so it is also the label that the content reaches.
+        // `label` covers the whole content of the region, so it is also the label of the content (`reach`).
         let mut placeholder =
             hidden_regions.hide(label, label, HiddenContent::Region(self.id, region), schema, content);
         // Parts that the policy captures from the text and labels on their own.

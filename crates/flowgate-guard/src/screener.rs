@@ -6,7 +6,7 @@
 //! the labels of the chosen regions. An error of a screener costs utility or questions, and never permits a call that
 //! the policy denies.
 //!
-//! The guarantee is weaker: *given the sequence of chosen labels*, every byte and verdict that is visible at a label is
+//! With a screener, the guarantee is weaker than with lowest first: *given the sequence of chosen labels*, every byte and verdict that is visible at a label is
 //! independent of the text that is hidden there. The sequence itself is computed from that text: each step reveals at
 //! most log2(number of labels) bits, which are counted ([`TurnUsage::bits`](crate::conversation::TurnUsage)).
 //!

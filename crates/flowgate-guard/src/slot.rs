@@ -8,7 +8,7 @@
 //!
 //! A placeholder (the text shown in place of a hidden region) that the model writes as text where a slot is allowed
 //! refers to the region. The region is copied into its place, the surrounding text stays, and the argument is judged
-//! as a slot. [`crate::conversation`] parses slots and looks by this file, and offers them to the model.
+//! as a slot. [`crate::conversation`] parses slots and looks with this module, and offers them to the model.
 
 use serde_json::{Map, Value, json};
 
@@ -173,7 +173,7 @@ pub(crate) fn look_spec() -> flowgate_lm::chat::ToolSpec {
 mod tests {
     use super::*;
 
-    /// Checks: a value, and the slot that is read from it: `none`, the names and the instruction, or the error.
+    /// `check` takes a value, and what is read from it: `none`, the names and the instruction of a slot, or the error.
     #[test]
     fn slots_are_read_strictly() {
         let check = |value: Value, expected: &str| {

@@ -8,7 +8,7 @@ use flowgate::monitor::Monitor;
 use flowgate::trace::{Event, EventBody, Tool};
 use serde_json::{Value, json};
 
-/// Returns the id of a call with its server, for a line in OpenAI's form. Two servers can use the same id; the reader
+/// Returns the id of a call with the name of its server before it, for a line in OpenAI's form. Two servers can use the same id; the reader
 /// of MCP's form adds the server to an id in the same way, so that a call and its answer match.
 fn id(server: Option<&str>, id: &str) -> String {
     server.map_or_else(|| id.to_owned(), |server| format!("{server}#{id}"))
@@ -20,9 +20,10 @@ pub fn line(event: &Event, monitor: &Monitor) -> Value {
     line_of(&event.body, call.and_then(Event::tool))
 }
 
-/// Returns an event with this content as a JSON line; `answered` is the tool that an output answers. An answer of a
-/// server has MCP's form if it has structured content, since OpenAI's form has no field for that. In OpenAI's form, the
-/// id of a call has its server, since two servers can use the same id.
+/// Returns an event with this content as a JSON line. For an output, `answered` is the tool of the call that it answers.
+/// An output with structured content from a tool of a server is written in MCP's form, since OpenAI's form has no field
+/// for such content. In OpenAI's form, the name of the server precedes the id of a call (`SERVER#ID`), since two servers
+/// can use the same id.
 pub fn line_of(body: &EventBody, answered: Option<&Tool>) -> Value {
     match body {
         EventBody::Message(message) => json!({"role": message.role, "content": message.content}),

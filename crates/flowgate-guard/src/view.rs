@@ -207,10 +207,11 @@ impl ViewBuilder<'_> {
             CallOutcome::Pending => Label::BOTTOM,
             CallOutcome::HandedOver(id) => {
                 let decided = self.monitor.trace().event(*id).map_or(*bound, |call| call.decided);
+                // The label of a hidden verdict could depend on anything up to the bound.
                 if decided.flows_to(bound) { decided } else { *bound }
             }
             CallOutcome::Refused { label, .. } | CallOutcome::Rewritten { label, .. } => {
-                // The label of a hidden refusal could depend on anything up to the bound.
+                // So could the label of a hidden refusal or a hidden rewritten answer.
                 if label.flows_to(bound) { *label } else { *bound }
             }
             // The step already shows that there is a look. A view at or above the label of the look shows the regions,

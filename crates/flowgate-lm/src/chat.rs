@@ -1,10 +1,15 @@
-//! Defines a chat with tools, in the terms that all providers share: the request to a model, and the model's answer.
-//! Callers use these types for every model; [`wire`](crate::wire) translates them to the format of each provider.
+//! Defines a chat with tools, in the terms that all providers share: the [`Request`] to a model, with its [`Message`]s
+//! and tools ([`ToolSpec`]), and the model's answer, a [`Completion`]. Callers use these types for every model;
+//! [`wire`](crate::wire) translates them to the format of each provider.
 //!
-//! The submodules define the parts of a request: [`Messages`] (the chat so far), [`OutputFormat`] (the form of the
-//! model's text), [`ProviderTool`] (the tools that a provider runs), [`McpServer`] (a server that the provider calls),
-//! [`Reasoning`] with [`ReasoningPart`], [`CitableDocument`] with [`Citation`], and [`Source`] (where a part of a
-//! user's message comes from).
+//! The submodules define
+//!
+//! * [`Messages`]: the chat so far,
+//! * [`OutputFormat`]: the form that the model's text must have,
+//! * [`ProviderTool`]: a tool that the provider runs, and [`ProviderMcpServer`]: an MCP server that the provider calls,
+//! * [`Reasoning`]: the parameters of a model's reasoning, and [`ReasoningPart`]: a part of the reasoning itself,
+//! * [`CitableDocument`]: a document that an answer may cite, and [`Citation`]: a cited passage of it,
+//! * [`Source`]: where a part of a user's message comes from.
 
 mod citations;
 mod mcp_server;
@@ -21,7 +26,7 @@ use serde_json::Value;
 
 pub(crate) use citations::ReportedCitation;
 pub use citations::{CitableDocument, Citation, CitedPiece, DocumentKind, carried_over};
-pub use mcp_server::{McpAddress, McpCredentials, McpLabel, McpServer};
+pub use mcp_server::{McpAddress, McpCredentials, McpLabel, ProviderMcpServer};
 pub use messages::Messages;
 pub(crate) use messages::SerializedPrefix;
 pub use output_format::{OutputFormat, OutputSchema};
@@ -169,8 +174,8 @@ pub struct Completion {
     /// The reasoning before the text and the calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thoughts: Vec<ReasoningPart>,
-    /// The pieces of the text that cite documents of the request, in order and without overlaps. Only a model that was
-    /// given the client's documents has them, so every citation is one of the client's own copy.
+    /// The pieces of the text that cite documents of the request, in order and without overlaps. Every citation refers
+    /// to the client's own copy of a document. Empty unless the caller gave the model the documents that it may cite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub citations: Vec<CitedPiece>,
     /// Why generation stopped.
@@ -214,10 +219,11 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Request {
-    /// Returns the request for a second model, such as a screener, that reads the chat but does not write its next
-    /// message. The second model cannot read the seals of the first model's reasoning, so the reasoning is removed. The
-    /// second model's answer does not reach the client, so the form that the client demands of the text, and the
-    /// parameters that [`Sampling::without_reasoning`] resets, are removed as well.
+    /// Returns this request without what only the model of the chat may receive. It is for a second model, such as a
+    /// screener, which reads the chat but does not write its next message. Removes the reasoning in the messages, since
+    /// the second model cannot read the seals of the first one's reasoning. Removes also the form of the text and the
+    /// parameters that [`Sampling::without_reasoning`] resets: they are the client's wishes for an answer that the
+    /// client receives, and it does not receive the second model's answer.
     #[must_use]
     pub fn without_reasoning(mut self) -> Self {
         for message in self.messages.edit() {

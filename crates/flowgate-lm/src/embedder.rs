@@ -63,6 +63,7 @@ mod tests {
             3
         }
 
+        /// The token that the model adds has the vector (100, 100), which would change a sum noticeably.
         fn hidden_states(&self, text: &str, layer: usize) -> Result<HiddenStates, Error> {
             assert_eq!(layer, 3);
             let words = text.split_whitespace();

@@ -289,6 +289,7 @@ mod tests {
         }
     }
 
+    /// Returns a strategy that generates JSON values, in which lists and objects are nested at most four deep.
     pub(super) fn value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

@@ -11,6 +11,7 @@
 //! | [`HiddenStateModel`] | the vectors that a model computes for a text | local models |
 //! | [`AttentionModel`] | the attention between tokens, and how much the output depends on it | local models |
 //! | [`JacobianModel`] | a bound on what an output reveals of each token of its prompt | local models |
+//! | [`TextLabelModel`] | the probability that each label applies to a text | [`TextClassifier`], local classifiers |
 //!
 //! A caller depends only on the trait that it needs. This crate has no notion of labels and policies: the caller
 //! decides what a model may see before it sends a request.

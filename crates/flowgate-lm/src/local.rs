@@ -165,8 +165,8 @@ impl LocalModel {
     }
 
     /// Loads the model of a folder in Hugging Face's form. `has_output` says whether the folder has the output matrix,
-    /// which computes logits: the folder of a classifier (`text_labels.rs`) has none, and
-    /// only the hidden states of its decoder are used. A missing `generation_config.json` is no error.
+    /// which computes logits: the folder of a classifier (`text_labels.rs`) has none, and only the hidden states of its
+    /// decoder are used. A missing `generation_config.json` is no error.
     fn load_folder(
         folder: &Path,
         device: Device,
@@ -197,7 +197,8 @@ impl LocalModel {
     /// The file of the weights of the model that ships with Flowgate, in half precision.
     const EMBEDDED_WEIGHTS: &[u8] = include_bytes!("../models/small/model.safetensors");
 
-    /// Returns the name of the model that ships with Flowgate, with the beginning of the SHA-256 of its weights.
+    /// Returns the name of the model that ships with Flowgate for reports: `flowgate-small`, and the first eight digits of
+    /// the SHA-256 of its weights.
     #[must_use]
     pub fn embedded_name() -> String {
         let digest = Sha256::digest(Self::EMBEDDED_WEIGHTS);

@@ -292,6 +292,7 @@ mod tests {
         Request { messages: vec![Message::User(vec![Part::from(text)])].into(), ..Request::default() }
     }
 
+    /// An answer with this text and one call, whose arguments are not complete JSON.
     fn said(text: &str) -> Completion {
         let call = ToolCall { id: "c".to_owned(), name: "f".to_owned(), arguments: "{\"a\":\n".to_owned() };
         let usage = Usage { input: 1, output: 2, cached: 0 };
@@ -366,6 +367,8 @@ mod tests {
         assert!(recorded.is_empty());
     }
 
+    /// Opens a file of recorded answers with the content `text`, and checks that this fails with the message `expected`
+    /// and the advice for damaged files.
     fn check(text: &str, expected: &str) {
         let place = TemporaryFile::new();
         std::fs::write(&place.0, text).unwrap();

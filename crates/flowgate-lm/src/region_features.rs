@@ -191,8 +191,8 @@ pub fn region_summaries(attention: &Attention, regions: &[Range<usize>]) -> Vec<
     regions.iter().zip(plain).zip(per_token).map(summary).collect()
 }
 
-/// Computes [`region_features`] from `saliency`, the result of [`Attention::saliency`], which [`region_summaries`]
-/// computes once for several uses.
+/// Returns the features of each region, as [`region_features`] does. `saliency` is the result of
+/// [`Attention::saliency`]: [`region_summaries`] computes it once, and passes it for both weightings.
 fn features_of(
     attention: &Attention,
     saliency: &[Vec<f32>],

@@ -126,7 +126,7 @@ impl RemoteModel {
     /// `https://generativelanguage.googleapis.com/v1beta` or `http://localhost:8080/v1`.
     ///
     /// # Errors
-    /// If the address is not an HTTP URL, or has more than a host and a path.
+    /// If the address is not an HTTP or HTTPS URL with a host, or has a user name or a query.
     pub fn new(api: Api, base: &str, model: &str) -> Result<Self, Error> {
         let client = HttpClient::new(base)?;
         let name = format!("{model} at {}", client.host());
@@ -224,9 +224,10 @@ impl RemoteModel {
         }
     }
 
-    /// Lets answers cite these documents of a client's request. A request sends those that its chat shows as a whole as
-    /// documents, and the citations of the answer are those that the client's copies confirm. Affects only the Messages
-    /// API: the other formats have no citations.
+    /// Lets answers cite these documents of a client's request. If a text of the chat is the whole text of such a
+    /// document, the request sends it as a document, so that the server can cite it. The answer has only those citations
+    /// whose passages are found in the client's own copies of the documents. Affects only the Messages API: the other
+    /// formats have no citations.
     #[must_use]
     pub fn citing(mut self, citable: Arc<[CitableDocument]>) -> Self {
         self.citable = citable;
@@ -529,10 +530,11 @@ impl ResponseHandler for RetriedCompletion<'_> {
     /// read. At the end, the usage that the server reports replaces the estimate.
     async fn read(&mut self, mut answer: HttpResponse) -> Result<Completion, AttemptFailure> {
         let mut cost = self.begin_cost();
-        let completion = if answer.is_stream() {
-            self.read_stream(&mut answer, &mut cost).await?
-        } else if self.remote.provider_tool.is_some() {
+        let completion = if self.remote.provider_tool.is_some() {
+            // No stream was requested, and a stream would not say whether the tool ran: it is refused as not JSON.
             self.remote.api.decode_provider_answer(answer.json().await?)?
+        } else if answer.is_stream() {
+            self.read_stream(&mut answer, &mut cost).await?
         } else {
             let body = answer.json().await?;
             self.reported = self.remote.api.reported_citations(&body);

@@ -179,6 +179,7 @@ mod tests {
 
     use super::*;
 
+    /// Passes the pieces of a stream to a splitter, one after the other. Returns all events, or the first error.
     fn split<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<SseEvent>, Error> {
         let mut splitter = EventSplitter::default();
         let mut events = Vec::new();

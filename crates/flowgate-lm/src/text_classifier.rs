@@ -350,6 +350,7 @@ fn letter(c: char) -> char {
 
 /// Returns the features of a window (its words and pairs of neighbouring words, as numbers of buckets), each once.
 fn features(window: &[String]) -> Vec<usize> {
+    // `kind` is 1 for a word and 2 for a pair, so that their hashes differ.
     let bucket = |kind: u64, text: &[&str]| {
         let parts: Vec<u64> = std::iter::once(kind).chain(text.iter().map(|part| hash_text(part))).collect();
         usize::try_from(hash(&parts) % BUCKETS as u64).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Encodes and decodes the four formats in which chats are transmitted, in both directions: as a client and as a
-//! server.
+//! Encodes and decodes the four formats in which chats are transmitted. The client side (`remote`) encodes requests and
+//! decodes answers; the server side (the gateway) decodes requests and encodes answers. This module does no I/O.
 //!
 //! | format | path | provider |
 //! |---|---|---|
@@ -8,22 +8,25 @@
 //! | [`messages`] | `/messages` | Anthropic |
 //! | [`generate_content`] | `/models/NAME:generateContent` | Google |
 //!
-//! The client side (`remote`) encodes requests and decodes answers; the server side (the gateway) decodes requests and
-//! encodes answers. This module does no I/O.
+//! Each format has a module with its descriptor ([`Form`], in `form`), its decoders and its encoders; [`Api`] selects
+//! one of the formats. [`embeddings`] has the format of requests for embeddings. The other modules contain what the
+//! formats share:
 //!
-//! Each format has a module with its descriptor ([`Form`]), its decoders and its encoders; [`Api`] selects one of the
-//! formats. [`embeddings`] has the format of requests for embeddings. The other modules contain what the formats share:
-//! `known_fields` declares the fields of requests, `fields` reads them, `assembly` assembles streamed answers, and
-//! `writer` streams answers to clients.
+//! * of requests: `known_fields` declares the permitted fields, `fields` reads them (and the fields of answers),
+//!   `extension` reads whether a client declares that a tool failed, `documents` reads files, `output_format` reads and
+//!   writes the demanded form of the text, and `tool_forms` records tools that are not plain functions;
+//! * of tools that the provider runs: `provider_tools` and `mcp_servers`;
+//! * of answers: `assembly` assembles streamed answers, `writer` streams answers to clients, `safeguards` answers
+//!   requests for verdicts on calls, and `status` decodes and encodes errors.
 //!
-//! Unknown fields of an answer are ignored, but an answer is rejected if it uses something that the request did not
-//! offer, such as a tool of the provider or a second choice. Every field of a client's request is understood, dropped
-//! for a reason, or rejected by name ([`listed`]); nothing is passed on unexamined.
+//! Every field of a client's request is understood, dropped for a reason, or rejected by name ([`listed`]); nothing is
+//! passed on unexamined. Unknown fields of a server's answer are ignored, but an answer is rejected if it uses
+//! something that the request did not offer, such as a tool of the provider or a second choice.
 //!
-//! The formats have limits. [`Api::unsupported_feature`] describes a feature of a request that a format cannot express
-//! although the answer depends on it. In addition, only Anthropic's and Gemini's formats can mark a tool output as an
-//! error, only chat completions and Gemini's format have a seed, and Gemini's format cannot limit the calls of a
-//! message to one.
+//! Some formats cannot express everything. [`Api::unsupported_feature`] describes a feature of a request that a format
+//! cannot express although the answer depends on it. Other features are left out without an error: only Anthropic's
+//! and Gemini's formats mark a tool output as an error, only chat completions and Gemini's format have a seed, and
+//! Gemini's format cannot limit the calls of a message to one.
 
 mod assembly;
 pub mod chat_completions;
@@ -141,7 +144,7 @@ pub struct ReceivedRequest {
     /// The tools of the provider that the client asks for. [`Self::request`] offers them to the model as functions; the
     /// receiver of the request has the provider run each permitted call in a separate request.
     pub provider_tools: Vec<ProviderToolUse>,
-    /// The most calls of all tools of the provider together that the client permits in this turn.
+    /// The most calls of all tools of the provider together that the client permits in this turn; `None` for no limit.
     pub max_provider_calls: Option<u64>,
     /// The documents that the answer may cite. Each is the text of a part of a message in [`Self::request`]. Only the
     /// Messages API has them.
@@ -172,7 +175,7 @@ impl ReceivedRequest {
 pub struct WireError {
     /// The path of the field; empty for the whole body. A name that is not a plain word is shown as `...`.
     pub place: String,
-    /// What is wrong with the field.
+    /// What is wrong with the field: the rest of a sentence that begins with its path.
     pub problem: &'static str,
 }
 
@@ -216,13 +219,14 @@ impl Api {
         (self.form().path)(model, stream)
     }
 
-    /// Returns the format of a request with this path below a server's base address, and what the address asks for in
-    /// Gemini's format. `None` if no format has the path. A query after the path is ignored.
+    /// Returns the format of a request with this path below a server's base address; `None` if no format has the path.
+    /// In Gemini's format, the path also names the model and the method, which are the second part of the result; in
+    /// the other formats, this part is `None`. A query after the path is ignored.
     #[must_use]
     pub fn of_path(path: &str) -> Option<(Self, Option<Target>)> {
         let path = path.split('?').next().unwrap_or_default();
-        // A format whose address does not name the model has one path for all requests, so the arguments of `path` make
-        // no difference.
+        // In a format whose address does not name the model, all requests have the same path, so any arguments of
+        // `Api::path` return it.
         let is_fixed = |api: &Self| !api.form().is_addressed() && api.path("", false) == path;
         match Self::ALL.into_iter().find(is_fixed) {
             Some(api) => Some((api, None)),
@@ -238,7 +242,8 @@ impl Api {
     }
 
     /// Returns a description, with advice, of a feature of the request that this format cannot express and without
-    /// which the answer would be wrong; `None` if there is no such feature. The text continues [`Error::Unsupported`].
+    /// which the answer would be wrong; `None` if there is no such feature. The caller reports the text in
+    /// [`Error::Unsupported`], and does not send the request.
     #[must_use]
     pub fn unsupported_feature(self, request: &Request) -> Option<&'static str> {
         (self.form().unsupported_feature)(request)
@@ -258,17 +263,17 @@ impl Api {
         self.decode_request_dropping(body, &DecodeOptions::default())
     }
 
-    /// Decodes the body of a request as [`Self::decode_request`] does, but drops the fields and tools that `dropped`
-    /// names instead of rejecting them.
+    /// Decodes the body of a request as [`Self::decode_request`] does, but drops the fields and tools that `options`
+    /// lists for this instead of rejecting them, and accepts the tools of the provider that `options` lists.
     ///
     /// # Errors
     /// If the rest of the body violates the format, or asks for something that a [`Request`] cannot express.
     pub fn decode_request_dropping(
         self,
         body: &Json<'_>,
-        dropped: &DecodeOptions,
+        options: &DecodeOptions,
     ) -> Result<ReceivedRequest, WireError> {
-        (self.form().decode_request)(body, dropped)
+        (self.form().decode_request)(body, options)
     }
 
     /// Returns the version of the format that [`Self::decode_request`] understands.
@@ -303,10 +308,10 @@ impl Api {
         self.encode_pieces(completion, &pieces(&completion.text), head, (usage, ReasoningOrder::First))
     }
 
-    /// Encodes an answer as a stream, with one event for each item of `pieces`, which together are the text of the
-    /// answer. `usage` says whether the stream reports the token usage, and `order` where the reasoning is. `usage`
-    /// affects only chat completions, since the other formats always report the usage; `order` affects only the other
-    /// formats, since chat completions have no reasoning.
+    /// Encodes an answer as a stream. The items of `pieces` together are the text of the answer, and each of them
+    /// becomes one event. `usage` says whether the stream reports the token usage; it affects only chat completions,
+    /// since the other formats always report the usage. `order` is the position of the reasoning; it has no effect on
+    /// chat completions, which have no reasoning.
     fn encode_pieces(
         self,
         completion: &Completion,
@@ -317,7 +322,8 @@ impl Api {
         (self.form().encode_stream)(completion, pieces, head, (usage, order))
     }
 
-    /// Returns the citations that the body of an answer reports; none in formats without citations.
+    /// Returns the pieces of an answer's text for which the body of the answer reports citations, each with its
+    /// citations; none in formats without citations.
     pub(crate) fn reported_citations(self, body: &Value) -> Vec<ReportedPiece> {
         if self == Self::Messages { messages::reported_citations(body) } else { Vec::new() }
     }
@@ -346,8 +352,8 @@ impl Api {
         provider_tools::is_supported(self, tool)
     }
 
-    /// Declares a tool of the provider in the body of a request, in place of all other tools. Returns whether the
-    /// format can express the tool and its restrictions.
+    /// Declares a tool of the provider in the body of a request, in place of all other tools. Returns false, and leaves
+    /// the body as it is, if the format cannot express the tool or its restrictions.
     pub(crate) fn declare_provider_tool(self, wanted: &ProviderToolUse, body: &mut Value) -> bool {
         provider_tools::declare(self, wanted, body)
     }
@@ -370,7 +376,7 @@ impl Api {
 /// The error of a stream that ends before the answer is complete.
 const EARLY: Error = Error::Incomplete("the stream of its server ended too early");
 
-/// The most characters of a text in one event of an encoded stream.
+/// The most characters of a text in one event of an encoded stream. The number is arbitrary.
 const PIECE: usize = 24;
 
 /// Splits a text into pieces of [`PIECE`] characters, one for each event of an encoded stream. The last piece may be
@@ -387,9 +393,9 @@ fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Changes the stop reason of an answer with calls from [`Stop::End`] to [`Stop::Calls`]: servers report a normal end
-/// if the request named the tool that must be called. Fails for an answer with the stop reason [`Stop::Calls`] but
-/// without calls.
+/// Makes the stop reason of a decoded answer agree with its calls. An answer with calls that ends with [`Stop::End`]
+/// gets [`Stop::Calls`], since servers report a normal end if the request named the tool that must be called. Fails for
+/// an answer that ends with [`Stop::Calls`] but has no call.
 fn correct_stop_reason(mut completion: Completion) -> Result<Completion, Error> {
     match completion.stop {
         Stop::End if !completion.calls.is_empty() => completion.stop = Stop::Calls,
@@ -409,8 +415,8 @@ fn data(event: &sse::SseEvent) -> Result<Value, Error> {
         .map_err(|_| Error::Malformed("the `data` of a server-sent event is not valid JSON"))
 }
 
-/// Returns the text of a message whose only part is a text, and an empty text for a message without parts; `None` for
-/// any other message. Encoders send such a text as a string, and other content as a list of parts.
+/// Returns the text of a message that consists of one text, or the empty text for a message without parts; `None` for
+/// any other message. Encoders send a message with such a text as a string, and any other message as a list of parts.
 fn only_text(parts: &[Part]) -> Option<&str> {
     match parts {
         [] => Some(""),
@@ -419,8 +425,8 @@ fn only_text(parts: &[Part]) -> Option<&str> {
     }
 }
 
-/// Returns the URL of an image or of a PDF; a data URL if the part has the content itself. `None` if the part is a
-/// text.
+/// Returns the URL of an image or of a PDF: its address, or a data URL if the part has the content itself. `None` if
+/// the part is a text.
 fn image_url(part: &Part) -> Option<String> {
     match part {
         Part::Text(_) => None,
@@ -429,8 +435,9 @@ fn image_url(part: &Part) -> Option<String> {
     }
 }
 
-/// Parses the URL of an image; the error says what is wrong with the URL. Accepts only data URLs: the model's server
-/// would fetch the content of any other URL, and its request could carry data to a host that an attacker chose.
+/// Parses the URL of an image in a client's request; the error says what is wrong with the URL. Accepts only data URLs:
+/// the model's server would fetch the content of any other URL, and this fetch could carry data to a host that an
+/// attacker chose.
 fn parse_image_url(url: &str) -> Result<Part, &'static str> {
     if let Some(rest) = url.strip_prefix("data:") {
         let (media_type, data) = rest
@@ -473,7 +480,7 @@ fn add_call(messages: &mut Vec<Message>, call: crate::chat::ToolCall) {
     }
 }
 
-/// Returns the arguments of a call as an object, for formats in which arguments are not a text.
+/// Returns the arguments of a call, a JSON text, as an object: some formats require an object, and no text.
 ///
 /// Arguments that are not a JSON object become the field `unparsed` of an object: an agent must be able to continue
 /// after a model has written malformed arguments. Empty arguments become an empty object.

@@ -1,6 +1,6 @@
-//! Processes inputs of an earlier conversation again under another policy, with the rulings that the earlier policy gave
-//! ([`ProxyRuling`]): what was sent to the server and shown to the client then becomes the same events, with the labels
-//! of the present policy. The gateway does this after the policy of a client has changed.
+//! Processes inputs of an earlier conversation again under another policy, with the rulings that the earlier policy
+//! gave ([`ProxyRuling`]): what was sent to the server and shown to the client then becomes the same events, with the
+//! labels of the present policy. The gateway does this after the policy of a client has changed.
 //!
 //! * A call that ran is recorded as one that ran ([`Monitor::record`]), so that rules over the history and stores take
 //!   it into account. The present policy cannot stop it any more; if this policy denies the call, its answer is
@@ -46,8 +46,8 @@ impl Proxy {
         }
     }
 
-    /// Begins an input of an earlier conversation, in which the policy decided as `rulings` says. `id_word` is the word of
-    /// the generated request IDs in that conversation.
+    /// Begins an input of an earlier conversation, in which the policy decided as `rulings` says. `id_word` is the word
+    /// of the generated request IDs in that conversation.
     pub fn begin_earlier_input(&mut self, rulings: &[ProxyRuling], id_word: &str) {
         if self.own_id_word.is_none() {
             // The first input: the word of the present conversation is kept until `end_earlier_conversation`.
@@ -68,8 +68,8 @@ impl Proxy {
         }
     }
 
-    /// Ends the inputs of an earlier conversation, if there were any: request IDs have the word of the present one again,
-    /// and questions to people and requests of the server that are still open end without an answer.
+    /// Ends the inputs of an earlier conversation, if there were any: request IDs have the word of the present one
+    /// again, and questions to people and requests of the server that are still open end without an answer.
     pub fn end_earlier_conversation(&mut self) {
         let Some(id_word) = self.own_id_word.take() else { return };
         self.settings.id_word = id_word;
@@ -99,7 +99,8 @@ impl Proxy {
         self.settings.is_watching && !self.tape.is_following()
     }
 
-    /// Follows the ruling of an earlier policy on a call.
+    /// Returns the ruling of an earlier policy on a call, which the tape has. A call that ran under that policy is
+    /// recorded as one that ran. A refused one gets a refusal without the reasons of that policy.
     pub(super) fn follow_ruling(&mut self, monitor: &mut Monitor, entry: TraceEntry) -> CallRuling {
         // The tape returns the earlier policy's ruling and ignores the argument, which is that of the present policy.
         match self.tape.choose(ProxyRuling::No) {
@@ -117,7 +118,8 @@ impl Proxy {
         }
     }
 
-    /// Records a call that ran under an earlier policy. Returns what is sent again; `None` if the trace has no room.
+    /// Records a call that ran under an earlier policy. Returns the call as it was sent then; `None` if the trace has
+    /// no room.
     pub(super) fn record_earlier_call(
         &mut self,
         monitor: &mut Monitor,

@@ -294,8 +294,8 @@ impl Proxy {
         arguments: Map<String, Value>,
         pending: JudgedRequest,
     ) -> Vec<ProxyAction> {
-        // In a replay, the tape says whether the call ran under the verdict of the chat. Otherwise this is decided here,
-        // and recorded on the tape.
+        // While inputs of an earlier conversation are processed again, the tape says whether the call ran under the
+        // verdict of the chat. Otherwise this is decided here, and recorded on the tape.
         let of_chat = match pending.kind == ProxyCallKind::Tool && pending.round.is_none() {
             true if self.tape.take_if(ProxyRuling::Chat) => {
                 self.take_earlier_call_of_chat(session, &pending.tool, &arguments)

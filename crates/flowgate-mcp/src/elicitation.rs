@@ -1,5 +1,5 @@
-//! Asks a person whether a call may run, if the policy's verdict on the call is to ask. `client` then calls this file,
-//! which uses the first of these ways that is possible:
+//! Asks a person whether a call may run, if the policy's verdict on the call is to ask. `client` then calls this
+//! module, which uses the first of these ways that is possible:
 //!
 //! 1. In the answer to the call (*input required*), if the operator declared the client interactive and the protocol
 //!    revision allows the call to be sent again with the person's answer.
@@ -11,9 +11,9 @@
 //!
 //! The person at the client is asked within a [`QuestionBudget`](flowgate_guard::approve::QuestionBudget). After too
 //! many refusals in a row, or too many questions in the session, calls that need an approval are denied without a
-//! question. A question whose call the client cancels counts as refused. At most [`MAX_OPEN`] elicitations may be open at
-//! the same time, and as many calls may wait to be sent again with the person's answer. The program that asks people in
-//! the third way limits its questions itself.
+//! question. A question whose call the client cancels counts as refused. At most [`MAX_OPEN`] elicitations may be open
+//! at the same time, and as many calls may wait to be sent again with the person's answer. The program that asks people
+//! in the third way limits its questions itself.
 
 use flowgate::monitor::{Monitor, PersonDecision, Question};
 use flowgate_guard::approve::{Decision, QuestionCount};
@@ -35,8 +35,8 @@ const MAX_SHOWN: usize = 4_000;
 
 /// The method of a question to the client's user.
 const ELICIT: &str = "elicitation/create";
-/// The most elicitations that are open at the same time; one more is not asked. Also the most calls that wait to be sent
-/// again with the person's answer; one more drops the oldest, which is then denied and counts as a refusal.
+/// The most elicitations that are open at the same time; one more is not asked. Also the most calls that wait to be
+/// sent again with the person's answer; one more drops the oldest, which is then denied and counts as a refusal.
 const MAX_OPEN: usize = 20;
 /// The verdict in the refusal of a call that a person is not asked about.
 const TOO_MANY: &str = "no person was asked, because there were too many questions";
@@ -281,8 +281,8 @@ impl Proxy {
         Some((retry, decision))
     }
 
-    /// Runs a call that was sent again, if it has the tool and the arguments that the person was asked about and the
-    /// decision allows it; refuses it otherwise.
+    /// Runs a call that was sent again, if it has the tool and the arguments that the person was asked about, and if
+    /// the decision allows it; refuses it otherwise.
     pub(super) fn handle_retry(
         &mut self,
         monitor: &mut Monitor,

@@ -1,7 +1,7 @@
 //! Answers the client's requests for which no answer of the server can be forwarded: the server ended, did not answer,
 //! sent a message that cannot be parsed unambiguously, or sent content that the policy withholds. Also raises the
 //! client's label before a server's message reaches the client while a call runs. The handlers of the server's messages
-//! and answers call this file.
+//! and answers call this module.
 //!
 //! The client receives the same constant message in all these cases. A message with the cause would be a channel for
 //! data of the server: the server can choose the cause and its details, such as the position of an error in a text.
@@ -74,8 +74,8 @@ impl Proxy {
 
     /// Records that a call has an outcome that is not shown, and returns the answer that the client receives in its
     /// place. If the call requests a list that would be hidden in any case because of its label, the answer is an empty
-    /// list, and nothing is recorded: the client cannot distinguish a failure from a hidden list, so the answer contains
-    /// nothing that needs a label.
+    /// list, and nothing is recorded: the client cannot distinguish a failure from a hidden list, so the answer
+    /// contains nothing that needs a label.
     pub(super) fn record_withheld_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -95,8 +95,8 @@ impl Proxy {
         withheld_answer(id, running.kind)
     }
 
-    /// Records a call that the client has cancelled as failed: how long the server took may have influenced the
-    /// cancellation, and with it what the client does next.
+    /// Records the failure of a call that the client has cancelled: how long the server took may have influenced the
+    /// cancellation, and with it what the client does next. Does nothing for a request that is no running call.
     pub(super) fn record_cancelled(
         &mut self,
         session: &mut dyn MonitoredSession,

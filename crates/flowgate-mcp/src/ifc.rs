@@ -1,6 +1,6 @@
 //! Converts labels from and to the form that servers and clients exchange in the field `_meta.ifc` of a result. A
 //! server states the label of its answer in this field, and a client learns from it the label that the proxy has given
-//! the answer. `answer` calls this file.
+//! the answer. `answer` calls this module.
 //!
 //! ```json
 //! {"integrity": "untrusted", "confidentiality": ["ann", "bob"]}

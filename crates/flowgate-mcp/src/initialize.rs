@@ -2,7 +2,7 @@
 //! `initialize` in the revisions of MCP with sessions, `server/discover` in those without.
 //!
 //! A server's statements about itself, its instructions above all, are content like any other. If the policy does not
-//! trust them, the client receives the server's capabilities and nothing else. `client` and `server` call this file.
+//! trust them, the client receives the server's capabilities and nothing else. `client` and `server` call this module.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Monitor, Outcome};
@@ -27,8 +27,8 @@ const CACHE_TIMES: [u64; 4] = [3_600_000, 60_000, 1_000, 0];
 
 impl Proxy {
     /// Handles the client's `initialize` or `server/discover`: forwards it with the capabilities that the policy
-    /// permits. The request is judged like a call, and the verdict decides whether the server's text in the answer may be
-    /// shown. The request is forwarded whatever the verdict is, since no session begins without it.
+    /// permits. The request is judged like a call, and the verdict decides whether the server's text in the answer may
+    /// be shown. The request is forwarded whatever the verdict is, since no session begins without it.
     pub(super) fn handle_initialize(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -59,8 +59,9 @@ impl Proxy {
         vec![ProxyAction::Server(sent)]
     }
 
-    /// Returns the client's capabilities that the policy lets the server use. A capability, such as `sampling`, permits
-    /// requests of the server (`sampling/createMessage`); it is permitted if the policy names one of them.
+    /// Returns the client's capabilities that the policy lets the server use. A capability, such as `sampling`, lets
+    /// the server send certain requests, such as `sampling/createMessage`. The policy lets the server use the
+    /// capability if it names one of these requests.
     fn permitted_client_capabilities(&mut self, monitor: &Monitor, capabilities: &Value) -> Value {
         let mut permitted = Map::new();
         for (name, value) in capabilities.as_object().into_iter().flatten() {
@@ -233,7 +234,8 @@ pub(super) fn can_elicit(params: &Map<String, Value>) -> bool {
 }
 
 /// Returns the kinds of input that a server may request from the client: the capabilities that the metadata of the
-/// request declares, after [`Proxy::limit_meta`] has restricted them. Returns `None` if the request declares no capabilities.
+/// request declares, after [`Proxy::limit_meta`] has restricted them. Returns `None` if the request declares no
+/// capabilities.
 pub(super) fn askable_capabilities(params: &Map<String, Value>) -> Option<Vec<&'static str>> {
     let capabilities = params.get("_meta")?.get(CAPABILITIES)?.as_object()?;
     let names = revision::server_request_methods().filter_map(|method| method.split('/').next());

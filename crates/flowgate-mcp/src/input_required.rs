@@ -9,7 +9,7 @@
 //!
 //! The server's `requestState`, its own note about the call, stays in this proxy. The client receives a generated name
 //! in its place, which is valid once, in this proxy only, for a repetition of the same call. `answer` passes requests
-//! for input to this file, `client` the calls that continue a round.
+//! for input to this module, `client` the calls that continue a round.
 
 use flowgate::label::Label;
 use flowgate::monitor::Attribution;
@@ -248,8 +248,8 @@ impl Proxy {
         })]
     }
 
-    /// Removes the reference to a round and the responses from the parameters of a request, and returns them. In a
-    /// *round*, the server has requested input, and the client sends its call again with the responses. Returns `None`
+    /// Removes the name of the round and the client's responses from the parameters of a request, and returns both. (In
+    /// a *round*, the server has requested input, and the client sends its call again with responses.) Returns `None`
     /// for a request that continues no round. The round itself stays until the call is sent.
     ///
     /// # Errors
@@ -391,7 +391,7 @@ impl Proxy {
 }
 
 /// Returns the inputs that an answer to the call `sent` requests, and the server's `requestState`, which is sent back
-/// to the server with the client's responses; `None` if it has none.
+/// to the server with the client's responses; in its place `None`, if the answer has none.
 ///
 /// # Errors
 /// With the reason, for the operator, if the answer is malformed, exceeds a limit, or requests an input that the client

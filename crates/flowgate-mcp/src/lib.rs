@@ -440,9 +440,9 @@ impl Proxy {
         self.number_count
     }
 
-    /// Adds the size of a message to the bytes of the session, and returns whether the session is still within its
-    /// limits: those on its bytes, and on the abandoned requests whose IDs are remembered. Every message counts, also
-    /// one that is then rejected.
+    /// Adds the size of a message to the bytes of the session, and returns whether the session is still within two
+    /// limits: on its bytes, and on the number of abandoned requests whose IDs are remembered. Every message counts,
+    /// also one that is then rejected.
     fn has_room(&mut self, bytes: usize) -> bool {
         self.received_bytes = self.received_bytes.saturating_add(bytes);
         self.received_bytes <= self.settings.limits.session && self.abandoned.len() < MAX_ABANDONED

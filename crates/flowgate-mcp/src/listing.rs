@@ -1,6 +1,6 @@
-//! Decides which tools of a server are on offer, that is, are listed to the client and can be called: the tools that are
-//! approved, with the description that was approved. `client` and `server` call this file for `tools/list` and its
-//! answer.
+//! Decides which tools of a server are on offer, that is, are listed to the client and can be called: the tools that
+//! are approved, with the description that was approved. `client` and `server` call this module for `tools/list` and
+//! its answer.
 //!
 //! A person approves descriptions by *pins*, which are their digests. Without pins, the first list counts as approved:
 //! all pages that the server sends before another list is requested or a tool is called. A tool that is added or
@@ -85,10 +85,10 @@ impl ToolListing {
     }
 
     /// Returns the number of the list that a requested page belongs to, and the server's cursor for the page; `cursor`
-    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor. All lists that
-    /// are requested before the server has listed any tool count together as the first list. The request for a later
-    /// list closes the first list: tools that the server lists afterwards count as new. Returns `None` if the client's
-    /// cursor was not generated here.
+    /// is the client's. A request without a cursor begins another list, whose first page needs no cursor. All lists
+    /// that are requested before the server has listed any tool count together as the first list. The request for a
+    /// later list closes the first list: tools that the server lists afterwards count as new. Returns `None` if the
+    /// client's cursor was not generated here.
     fn requested_page(&mut self, cursor: Option<&Value>) -> Option<(u64, Option<String>)> {
         match cursor {
             None | Some(Value::Null) => {
@@ -380,6 +380,7 @@ impl Proxy {
                     .into())
             }
         };
+        // While inputs of an earlier conversation are processed, `rule` returns the decision of the earlier policy.
         match (self.tape.rule(verdict.is_ok()), verdict) {
             (true, _) => {
                 self.listing.described.insert(digest);

@@ -80,8 +80,11 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
     let text = std::str::from_utf8(bytes)
         .map_err(|_| refuse("the message is not valid UTF-8; encode it in UTF-8"))?
         .trim();
-    let value = json::parse(text, numbers)
-        .map_err(|error| refuse(&format!("the message is not valid JSON, or has a key twice: {error}")))?;
+    let value = json::parse(text, numbers).map_err(|error| {
+        refuse(&format!(
+            "the message is not JSON that all parsers read alike: {error}; send valid JSON with each key once"
+        ))
+    })?;
     let object = match value {
         Value::Object(object) => object,
         Value::Array(_) => return Err(refuse("batches are not supported; send one message at a time")),
@@ -216,7 +219,7 @@ mod tests {
         assert_eq!(shown, expected, "{text}");
     }
 
-    /// The beginning of a message that was cut off.
+    /// `check` takes the beginning of a message that was cut off, and the IDs that are found in it.
     #[test]
     fn the_id_of_a_truncated_message_is_found_in_every_spelling() {
         let check = |text: &str, expected: &[&str]| {
@@ -245,7 +248,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":"x","error":{}}"#, "answer \"x\" false");
         check(
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
-            r#"the message is not valid JSON, or has a key twice: duplicate key at line 1 column 28 [RequestId("2")]"#,
+            r#"the message is not JSON that all parsers read alike: duplicate key at line 1 column 28; send valid JSON with each key once [RequestId("2")]"#,
         );
         check(
             &format!("[{ping}]"),
@@ -270,7 +273,7 @@ mod tests {
         );
         check(
             r#"{"jsonrpc":"2.0","id":7,"result":{"te"#,
-            r#"the message is not valid JSON, or has a key twice: EOF while parsing a string at line 1 column 37 [RequestId("7")]"#,
+            r#"the message is not JSON that all parsers read alike: EOF while parsing a string at line 1 column 37; send valid JSON with each key once [RequestId("7")]"#,
         );
     }
 }

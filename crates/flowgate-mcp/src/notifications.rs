@@ -1,5 +1,5 @@
 //! Handles the notifications of JSON-RPC (messages without an answer) that the client and the server send: progress,
-//! cancellations, and lists that have changed. `client` and `server` call this file.
+//! cancellations, and lists that have changed. `client` and `server` call this module.
 //!
 //! A notification that is forwarded is rebuilt from the few fields that may be forwarded, so free text in it is
 //! dropped. A notification of any other method is dropped and noted in the operator's log.

@@ -1,5 +1,5 @@
 //! Builds the *refusal*, the machine-readable answer that a client receives for a call that does not run. The handlers
-//! of calls, of answers and of questions to people use this file.
+//! of calls, of answers and of questions to people use this module.
 //!
 //! A refusal contains labels, kinds of statements, parts of the call and the messages of rules. It does not name the
 //! regions that the labels come from. A verdict can depend on more than this client was shown; the client's label then
@@ -17,7 +17,9 @@ use super::{Proxy, ProxyAction, ProxyCallKind, REFUSED};
 pub const WAITING_STATUS: &str = "waiting";
 
 impl Proxy {
-    /// Returns the refusal of a call that a person was to decide on, like [`Self::judgement_refusal`].
+    /// Returns the refusal of a call that a person was to decide on; `verdict` is the outcome in words. If the present
+    /// policy has asked, the refusal states the reasons of the question, as [`Self::judgement_refusal`] does. If an
+    /// earlier policy has asked, the refusal states no reasons.
     pub(super) fn asked_refusal(&mut self, monitor: &mut Monitor, verdict: &str, asked: &AskedCall) -> Value {
         match asked.open() {
             Some(question) => self.judgement_refusal(monitor, verdict, question.judgement()),

@@ -1,5 +1,5 @@
 //! Generates request IDs, and translates those of clients where several clients share one proxy, as at the gateway. The
-//! handlers of the client's and the server's messages call this file.
+//! handlers of the client's and the server's messages call this module.
 //!
 //! Clients choose IDs independently, so two clients may use the same ID. The server therefore receives every request
 //! under a generated ID, and each client gets its answer under its own ID.

@@ -70,7 +70,9 @@ impl RulingTape {
         }
     }
 
-    /// Returns the ruling in force: `now`, that of the present policy, or the next one of the record.
+    /// Returns the ruling in force: `now`, the ruling of the present policy, or, if the tape follows the record of an
+    /// earlier policy, the next ruling of the record. If the record has no ruling left, it has diverged, and the ruling
+    /// is `No`.
     pub(super) fn choose(&mut self, now: ProxyRuling) -> ProxyRuling {
         match self {
             Self::Live => now,
@@ -94,8 +96,8 @@ impl RulingTape {
         }
     }
 
-    /// Notes that the proxy cannot follow the record of an earlier policy, for example since the trace has no room. Does
-    /// nothing if the rulings are those of the present policy.
+    /// Notes that the proxy cannot follow the record of an earlier policy, for example since the trace has no room.
+    /// Does nothing if the rulings are those of the present policy.
     pub(super) fn note_divergence(&mut self) {
         if let Self::Following { has_diverged, .. } = self {
             *has_diverged = true;

@@ -2,8 +2,8 @@
 //!
 //! An answer is passed to the file that handles the client's request. A `ping` is answered here. Any other request of
 //! the server is rejected if the policy does not name it, and is judged like a call if the policy does; no person is
-//! asked about it. This file also handles the client's answer to such a request. The caller of the proxy enters through
-//! [`Proxy::handle_server_message`].
+//! asked about it. This module also handles the client's answer to such a request. The caller of the proxy enters
+//! through [`Proxy::handle_server_message`].
 
 use flowgate::json::Numbers;
 use flowgate::monitor::Monitor;

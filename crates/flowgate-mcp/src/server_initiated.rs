@@ -1,8 +1,8 @@
 //! Handles messages that a server sends on its own, in a stream that answers no request. The gateway passes each of
-//! them to this file first.
+//! them to this module first.
 //!
-//! Most of these messages change no state. This file forwards, refuses or drops them, and does not count their size, so
-//! that a session does not grow with the number of notifications. The following messages must go through
+//! Most of these messages change no state. This module forwards, refuses or drops them, and does not count their size,
+//! so that a session does not grow with the number of notifications. The following messages must go through
 //! [`handle_server_message`](Proxy::handle_server_message) instead:
 //!
 //! * a request that the policy allows,

@@ -1,5 +1,5 @@
 //! Handles the subscriptions of a client in the revision of MCP without sessions (2026-07-28): a request for
-//! notifications of changes, whose answer is a stream of them. `client`, `notifications` and `server` call this file.
+//! notifications of changes, whose answer is a stream of them. `client`, `notifications` and `server` call this module.
 //!
 //! Each resource is judged like a `resources/subscribe` request, and only permitted ones are requested from the server.
 //! Notifications are rebuilt under the client's own ID of the request, and only those that the client subscribed to are
@@ -83,8 +83,8 @@ impl Subscription {
 }
 
 impl Proxy {
-    /// Handles a client's request for a subscription: forwards it with the resources that the policy permits, without
-    /// asking a person about the others. Refuses a request without the object `notifications`, or with too many
+    /// Handles a client's request for a subscription: forwards it with the resources that the policy permits. No person
+    /// is asked about the other resources. Refuses a request without the object `notifications`, or with too many
     /// resources.
     pub(super) fn subscribe(
         &mut self,

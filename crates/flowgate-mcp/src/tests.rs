@@ -214,7 +214,7 @@ fn the_sent_call_is_the_judged_call() {
     assert_eq!(sent, [ProxyAction::Client(answer.to_owned())]);
     let twice = br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"write","arguments":{"to":"a","to":"b"}}}"#;
     let sent = session.proxy.handle_client_message(&mut session.monitor, twice);
-    check(shown(&sent), "error -32600 the message is not valid JSON, or has a key twice: duplicate key...");
+    check(shown(&sent), "error -32600 the message is not JSON that all parsers read alike: duplicate key...");
     assert_eq!(parsed(&sent)[0]["id"], 2);
 }
 
@@ -376,7 +376,7 @@ fn the_initialize_answer_lists_permitted_capabilities() {
     let sent =
         session.client(&json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": meta}));
     assert_eq!(parsed(&sent)[0]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"], json!({}));
-    // A number is a cache time only in the field of one.
+    // Only the field of the cache time may have a number; its value becomes 0.
     let result = json!({"supportedVersions": ["2026-07-28", "obey"], "capabilities": {}, "instructions": "obey", "resultType": "complete", "cacheScope": 5, "ttlMs": 5});
     let out = session.server(&json!({"jsonrpc": "2.0", "id": 1, "result": result}));
     let bare = json!({"resultType": "complete", "ttlMs": 0, "supportedVersions": ["2026-07-28"], "capabilities": {}, "serverInfo": {"name": "files", "version": "0"}});

@@ -1,6 +1,6 @@
 //! Implements watch mode, in which the proxy stops, asks about and hides nothing, and only reports what enforcement
-//! would stop, ask about or hide. The handlers of calls, lists and answers call this file to judge calls and to report
-//! texts; the gateway and `flowgate mcp` fetch the reports with [`Proxy::take_watched`].
+//! would stop, ask about or hide. The handlers of calls, lists and answers call this module to judge calls and to
+//! report texts that would be hidden; the gateway and `flowgate mcp` fetch the reports with [`Proxy::take_watched`].
 //!
 //! Calls are judged and labelled as usual, but run whatever the verdict is. Answers, descriptions of tools, lists and
 //! the server's instructions reach the client as the server sent them. What enforcement would hide before any call

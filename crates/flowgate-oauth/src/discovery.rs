@@ -19,7 +19,7 @@ pub(crate) async fn manager(
 ) -> Result<AuthorizationManager, TokenError> {
     let created =
         AuthorizationManager::new_with_oauth_http_client(base.as_str(), Arc::new(client.clone())).await;
-    created.map_err(|error| failed(base, client, &error))
+    created.map_err(|error| error_of_rmcp(base, client, &error))
 }
 
 /// Reads the metadata of the issuer at this address.
@@ -32,7 +32,7 @@ pub(crate) async fn metadata_of(
     client: &IssuerClient,
 ) -> Result<AuthorizationMetadata, TokenError> {
     let manager = manager(issuer, client).await?;
-    let resolved = manager.resolve_metadata().await.map_err(|error| failed(issuer, client, &error))?;
+    let resolved = manager.resolve_metadata().await.map_err(|error| error_of_rmcp(issuer, client, &error))?;
     // Without metadata, `rmcp` would guess the addresses.
     let is_own = resolved.source.is_discovered()
         && resolved.metadata.issuer.as_deref().is_some_and(|named| issuer.is_issuer(named));
@@ -75,8 +75,8 @@ pub(crate) fn error(issuer: &SecureUrl, failure: TokenFailure) -> TokenError {
 }
 
 /// Returns the error about an issuer for an error of `rmcp` (`problem`). If the HTTP client has noted why a request
-/// failed, the error states that reason.
-pub(crate) fn failed(issuer: &SecureUrl, client: &IssuerClient, problem: &AuthError) -> TokenError {
+/// failed, the error states that reason, unless the login has ended or the file of the tokens failed.
+pub(crate) fn error_of_rmcp(issuer: &SecureUrl, client: &IssuerClient, problem: &AuthError) -> TokenError {
     let noted = client.take_failure();
     error(
         issuer,

@@ -1,5 +1,5 @@
-//! Defines [`TokenError`], the reason why there is no token for a server, with its message for the user. The message has
-//! no text of an issuer's answer, which could repeat a secret, except an error code of OAuth.
+//! Defines [`TokenError`], the reason why there is no token for a server, with its message for the user. The message
+//! has no text of an issuer's answer, which could repeat a secret, except an error code of OAuth.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -105,11 +105,13 @@ impl fmt::Display for TokenError {
                 "the login at {issuer} has expired or was revoked; log in again with `flowgate mcp login`"
             ),
             TokenFailure::File(why) => f.write_str(why),
-            TokenFailure::Unreachable | TokenFailure::TimedOut => write!(
+            TokenFailure::Unreachable | TokenFailure::TimedOut | TokenFailure::BrokenOff => write!(
                 f,
                 "the issuer {issuer} gives no token: {}; check `issuer` in `oauth` and the network",
                 self.failure.clause()
             ),
+            // For a login, `issuer` can be the address of the server here, so the message does not name it.
+            TokenFailure::Interrupted => f.write_str("the request for a token was interrupted; try again"),
             failure => {
                 write!(f, "the issuer {issuer} gives no token: {}; check `oauth`", failure.clause())
             }

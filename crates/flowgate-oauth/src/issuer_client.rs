@@ -103,7 +103,8 @@ impl IssuerClient {
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<http::Response<Vec<u8>>, OAuthHttpClientError> {
-        // `rmcp` looks for metadata at several addresses with GET, so an error status at one of them is not a failure.
+        // `rmcp` looks for metadata at several addresses with GET. A status from 300 to 499 at one of them is therefore
+        // not a failure, except 429 (too many requests).
         let is_lookup = request.method() == http::Method::GET;
         let sent = self.send(request);
         let failure = match &sent {
@@ -126,7 +127,8 @@ impl IssuerClient {
 }
 
 /// Returns the code of an error answer of OAuth, such as `invalid_grant`; `None` if the answer has no code, or a text
-/// that does not have the form of such a code (lower-case letters and underscores, at most 40): it could contain a secret.
+/// that does not have the form of such a code (lower-case letters and underscores, at most 40): it could contain a
+/// secret.
 fn oauth_code(answer: &[u8]) -> Option<String> {
     let answer: Value = serde_json::from_slice(answer).ok()?;
     let code = answer.get("error")?.as_str()?;

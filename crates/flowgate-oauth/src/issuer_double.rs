@@ -1,5 +1,5 @@
-//! A double of an MCP server behind OAuth and of its issuer, at one address, for tests: it publishes metadata, registers
-//! clients, logs in every person who asks, and checks PKCE, the resource and the rotation of refresh tokens.
+//! A double of an MCP server behind OAuth and of its issuer, at one address, for tests: it publishes metadata,
+//! registers clients, logs in every person who asks, and checks PKCE, the resource and the rotation of refresh tokens.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

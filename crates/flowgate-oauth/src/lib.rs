@@ -1,6 +1,6 @@
 //! Obtains access tokens for MCP servers behind OAuth. The crate `rmcp` implements the protocol; this crate decides to
-//! which addresses secrets may be sent, stores the tokens of logins, and shares tokens between requests. The gateway and
-//! the command line use it.
+//! which addresses secrets may be sent, stores the tokens of logins, and shares tokens between requests. The gateway
+//! and the command line use it.
 //!
 //! A server's tokens come from an *issuer*, an OAuth authorization server, in one of two ways:
 //!

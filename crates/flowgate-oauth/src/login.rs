@@ -1,5 +1,5 @@
-//! Logs a person in at the issuer of a server, by the authorization code flow with PKCE ([`Login`]). The person opens an
-//! address in a browser. The issuer then sends the browser to an address on this machine with a code, which `Login`
+//! Logs a person in at the issuer of a server, by the authorization code flow with PKCE ([`Login`]). The person opens
+//! an address in a browser. The issuer then sends the browser to an address on this machine with a code, which `Login`
 //! exchanges for tokens. If the browser is on another machine, the person pastes the address to which the browser was
 //! sent. `flowgate mcp login` calls this module.
 //!
@@ -21,7 +21,7 @@ use url::form_urlencoded;
 
 use crate::access_token::AccessToken;
 use crate::client_credentials::ClientSecret;
-use crate::discovery::{self, failed, listed};
+use crate::discovery::{self, error_of_rmcp, listed};
 use crate::error::{TokenError, TokenFailure};
 use crate::issuer_client::IssuerClient;
 use crate::redirect::{RedirectListener, RedirectRequest};
@@ -79,7 +79,7 @@ pub enum LoginError {
     NotRegistered(SecureUrl, TokenFailure),
     /// The port of this machine cannot be used.
     Port(u16, io::Error),
-    /// The address for the browser is too long, or has another form.
+    /// The address for the browser is too long, or is not a valid URL.
     BadAddress(SecureUrl),
     /// The issuer refuses the login, with this code of OAuth.
     Refused(SecureUrl, String),
@@ -127,7 +127,8 @@ impl fmt::Display for LoginError {
             ),
             Self::BadAddress(issuer) => write!(
                 f,
-                "the address for logins at {issuer} is longer than {MAX_ADDRESS} bytes; write fewer `scopes` in `oauth`"
+                "the address for logins at {issuer} is not a valid URL, or is longer than {MAX_ADDRESS} bytes; write fewer \
+                `scopes` in `oauth`, or ask the operator of the issuer"
             ),
             Self::Refused(issuer, code) => {
                 write!(f, "the issuer {issuer} refuses the login with `{code}`; try again, or ask its operator")
@@ -237,12 +238,12 @@ impl Login {
             }
         };
         let client_secret = config.client_secret.clone().map(ClientSecret::new);
-        manager.configure_client(config).map_err(|error| failed(&issuer, &client, &error))?;
+        manager.configure_client(config).map_err(|error| error_of_rmcp(&issuer, &client, &error))?;
         let tokens = InMemoryCredentialStore::new();
         manager.set_credential_store(tokens.clone());
         // `rmcp` makes the address, and keeps the secret of PKCE and the `state` for the exchange of the code.
         let address = manager.get_authorization_url(&scopes).await;
-        let address = address.map_err(|error| failed(&issuer, &client, &error))?;
+        let address = address.map_err(|error| error_of_rmcp(&issuer, &client, &error))?;
         let address = Url::parse(&address).ok().filter(|_| address.len() <= MAX_ADDRESS);
         let address = address.ok_or_else(|| LoginError::BadAddress(issuer.clone()))?;
         Ok(Self { settings, issuer, metadata, client_secret, client, manager, tokens, listener, address })
@@ -260,8 +261,8 @@ impl Login {
         &self.issuer
     }
 
-    /// Waits until the person has logged in, and stores the tokens in `file`. The outcome arrives either as a request of
-    /// the browser or as a line of `pasted`, the lines that the person types: a line may be the address to which the
+    /// Waits until the person has logged in, and stores the tokens in `file`. The outcome arrives either as a request
+    /// of the browser or as a line of `pasted`, the lines that the person types: a line may be the address to which the
     /// issuer has sent the browser. `note` is called with a sentence about each line or request that is not the outcome
     /// of this login.
     ///
@@ -328,7 +329,7 @@ impl Login {
             | AuthError::AuthorizationServerMissingIssuer { .. } => {
                 LoginError::OtherIssuer(self.issuer.clone())
             }
-            problem => failed(&self.issuer, &self.client, &problem).into(),
+            problem => error_of_rmcp(&self.issuer, &self.client, &problem).into(),
         })?;
         let unusable = || LoginError::from(discovery::error(&self.issuer, TokenFailure::Unusable));
         if AccessToken::of(&token).is_none() {

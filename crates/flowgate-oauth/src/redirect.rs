@@ -91,7 +91,8 @@ impl RedirectListener {
     }
 }
 
-/// Reads the head of a request; `None` if the request is for another address, or cannot be read.
+/// Reads the head of a request. Returns `None` if the head cannot be read, or if the request is not for the address of
+/// the listener; such a request is answered with a page that says so.
 async fn receive(mut stream: TcpStream, port: u16) -> Option<RedirectRequest> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -110,8 +111,8 @@ async fn receive(mut stream: TcpStream, port: u16) -> Option<RedirectRequest> {
 }
 
 /// Returns the query of a request for the address of the listener; `None` for any other request. The request must name
-/// the host `127.0.0.1`. A web page whose own host name resolves to this machine (DNS rebinding) sends its own name, and
-/// is refused.
+/// the host `127.0.0.1`. A web page whose own host name resolves to this machine (DNS rebinding) sends its own name,
+/// and is refused.
 fn query_of_head(head: &str, port: u16) -> Option<&str> {
     let mut lines = head.lines();
     let mut words = lines.next()?.split(' ');

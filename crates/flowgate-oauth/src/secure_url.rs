@@ -17,8 +17,8 @@ pub(crate) enum Channel {
     ThisMachine,
 }
 
-/// Returns how an address is reached; `None` if others could read what is sent to it. Only the three usual names of this
-/// machine count, compared as texts: another spelling of an IP address could be resolved differently.
+/// Returns how an address is reached; `None` if others could read what is sent to it. Only the three usual names of
+/// this machine count, compared as texts: another spelling of an IP address could be resolved differently.
 pub(crate) fn channel(uri: &Uri) -> Option<Channel> {
     match uri.scheme_str() {
         Some("https") => Some(Channel::Https),

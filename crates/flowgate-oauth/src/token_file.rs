@@ -358,8 +358,11 @@ pub(crate) struct FileStore {
 
 #[async_trait]
 impl CredentialStore for FileStore {
-    /// Reads the tokens. Returns `None` if the file has no login, or a login for another server or issuer: its refresh
-    /// token must not be sent to the issuer of this login.
+    /// Reads the tokens. Returns `None` if there is no file, or if its login is for another server, issuer or token
+    /// endpoint: the refresh token of that login must not be sent to the issuer of this one.
+    ///
+    /// # Errors
+    /// If the file cannot be read, other users can read or write it, or it is not a file of `flowgate mcp login`.
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
         let read = self.file.read_if_there().map_err(|why| AuthError::CredentialStoreError(why.0))?;
         Ok(read

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::access_token::AccessToken;
 use crate::client_credentials::ClientCredentials;
-use crate::discovery::{error, failed, listed, metadata_of};
+use crate::discovery::{error, error_of_rmcp, listed, metadata_of};
 use crate::error::{TokenError, TokenFailure};
 use crate::issuer_client::IssuerClient;
 use crate::secure_url::SecureUrl;
@@ -108,7 +108,8 @@ impl TokenSource {
         self.token_other_than(None).await
     }
 
-    /// Returns a token other than `rejected`, which the server has not accepted.
+    /// Returns the token for a request that is sent again because the server has rejected the token `rejected`: another
+    /// token than this one.
     ///
     /// # Errors
     /// As for [`token`](Self::token).
@@ -116,9 +117,9 @@ impl TokenSource {
         self.token_other_than(Some(rejected.clone())).await
     }
 
-    /// Returns the token for the next request; if the server has rejected a token (`rejected`), it is another token than
-    /// this one. Only one attempt to obtain a token runs at a time. If it fails, all callers that wait for it receive
-    /// its failure: otherwise each of them would wait in turn for an issuer that does not answer.
+    /// Returns the token for the next request; if the server has rejected a token (`rejected`), it is another token
+    /// than this one. Only one attempt to obtain a token runs at a time. If it fails, all callers that wait for it
+    /// receive its failure: otherwise each of them would wait in turn for an issuer that does not answer.
     async fn token_other_than(&self, rejected: Option<AccessToken>) -> Result<AccessToken, TokenError> {
         // The number of attempts that ended before this call. If a later one fails while this call waits for the lock,
         // this call returns its failure.
@@ -204,7 +205,7 @@ impl SharedSource {
         let mut manager = crate::discovery::manager(issuer, &client).await?;
         manager.set_metadata(metadata);
         let configured = manager.configure_client_credentials(&self.config(credentials));
-        configured.map_err(|problem| failed(issuer, &client, &problem))?;
+        configured.map_err(|problem| error_of_rmcp(issuer, &client, &problem))?;
         Ok(Connected { manager, client, issuer: issuer.clone() })
     }
 
@@ -217,7 +218,7 @@ impl SharedSource {
         let mut manager = crate::discovery::manager(&login.resource, &client).await?;
         manager.set_metadata(login.metadata());
         let configured = manager.configure_client(login.client());
-        configured.map_err(|problem| failed(&login.issuer, &client, &problem))?;
+        configured.map_err(|problem| error_of_rmcp(&login.issuer, &client, &problem))?;
         manager.set_credential_store(file.store(&login));
         Ok(Connected { manager, client, issuer: login.issuer })
     }
@@ -238,7 +239,7 @@ impl Connected {
     fn failed(&self, problem: &AuthError) -> TokenError {
         match problem {
             AuthError::TokenRefreshRejected(_) => error(&self.issuer, TokenFailure::LoginEnded),
-            problem => failed(&self.issuer, &self.client, problem),
+            problem => error_of_rmcp(&self.issuer, &self.client, problem),
         }
     }
 

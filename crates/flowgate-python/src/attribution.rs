@@ -145,7 +145,7 @@ impl PyAttribution {
                         let node = document.and_then(|document| find_node(document, path));
                         let node = node.ok_or_else(|| {
                             format!(
-                                "there is no region `{}` in event {event}; use one that `parts` of the event lists",
+                                "there is no region `{}` in event {event}; use an event of the session, and a region that its `parts` list",
                                 path.escape_debug()
                             )
                         })?;

@@ -187,8 +187,7 @@ pub(crate) fn read_request(body: &Bound<'_, PyAny>, api: Api) -> PyResult<Receiv
     }
     // The answer expresses all calls as calls of functions, which would be wrong for other forms of tools.
     if !request.tool_forms.is_empty() {
-        let message =
-            "the request cannot be guarded: `tools` has custom tools or namespaces; declare functions";
+        let message = "the request cannot be guarded: `tools` has custom tools or namespaces; declare functions instead";
         return Err(PyValueError::new_err(message));
     }
     Ok(request)

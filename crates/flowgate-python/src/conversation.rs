@@ -286,8 +286,8 @@ impl PyConversation {
 
     /// Accepts the chat as a client holds it now: the body of its request to a provider, in the format `api`. The tools
     /// of the request are offered; their descriptions count as the operator's, except those of tools with the prefix of
-    /// a server. Raises `SessionError` if the session has no room; the tools and the sampling of the request may then
-    /// be in effect already.
+    /// a server. Raises `ValueError` for a request that cannot be guarded or has too many tools. Raises `SessionError` if
+    /// the session has no room; the tools and the sampling of the request may then be in effect already.
     #[pyo3(signature = (body, api="openai"))]
     fn accept_request(&self, py: Python<'_>, body: &Bound<'_, PyAny>, api: &str) -> PyResult<()> {
         let received = completion::read_request(body, completion::api(api)?)?;
@@ -315,8 +315,8 @@ impl PyConversation {
             // The client's names belong to the tools on offer, so they are replaced together with these tools.
             *client_names.lock().unwrap_or_else(PoisonError::into_inner) = names;
             conversation.set_sampling(received.request.sampling.clone());
-            // Both functions also return an upper bound on the bits that their work reveals about remembered texts. The
-            // gateway reports these bits as a metric; the Python package has no metrics.
+            // `accept_messages` and `set_output_format` also return an upper bound on the bits that their work reveals
+            // about remembered texts. The gateway reports these bits as a metric; the Python package has no metrics.
             let _summary = conversation.accept_messages(client, history, &received.request.messages)?;
             conversation.set_output_format(client, history, received.request.format).map(|_bits| ())
         })?;
@@ -388,7 +388,7 @@ impl PyConversation {
     }
 
     /// Returns a turn as the answer for the client, with the names by which the client calls its tools. Records that
-    /// the client has received it, so that its next request, which repeats it, is recognised.
+    /// the client has received this answer: the client's next request repeats the answer, which is then recognised.
     fn answer(&self, py: Python<'_>, turn: &PyTurn) -> PyResult<flowgate_lm::chat::Completion> {
         let completion = {
             let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);

@@ -64,7 +64,8 @@ pub(crate) fn prompt_injection(py: Python<'_>, text: &str) -> (f64, Vec<PyMatch>
     })
 }
 
-/// Finds shell commands that destroy, download and run, or send data away.
+/// Finds unsafe shell commands: those that destroy data, open access, run a downloaded program or send data away, and
+/// parts of a script that cannot be read.
 #[pyfunction]
 pub(crate) fn unsafe_commands(py: Python<'_>, text: &str) -> Vec<PyMatch> {
     py.detach(|| {

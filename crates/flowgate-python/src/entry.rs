@@ -29,13 +29,13 @@ pub(crate) struct AgentPosition {
 }
 
 impl AgentPosition {
-    /// Creates the position of an event in a trace: its agent, and its parents. Without `agent`, the event belongs to
-    /// the main agent, which has seen all its earlier events.
+    /// Creates a position from the arguments of a Python method. Without `agent`, the event belongs to the main agent;
+    /// without `parents`, the agent has seen only its own earlier events.
     pub(crate) fn new(agent: Option<String>, name: Option<String>, parents: Option<Vec<String>>) -> Self {
         Self { agent, name, parents: parents.unwrap_or_default() }
     }
 
-    /// Creates an entry of a trace at this position.
+    /// Creates an entry of a trace: the event `body` at this position.
     pub(crate) fn entry(self, body: impl Into<EventBody>) -> TraceEntry {
         TraceEntry {
             agent: self.agent,

@@ -40,8 +40,8 @@ impl PyLabel {
         &self.names
     }
 
-    /// Returns this label and another one as bits of the same table of names, so that they can be compared, and this
-    /// table. Raises `ValueError` if the labels belong to different policies.
+    /// Returns this label, another one, and a table of names. The bits of both labels refer to this table, so that the
+    /// labels can be compared and joined. Raises `ValueError` if the labels belong to different policies.
     fn with_other(&self, other: &Self) -> PyResult<(Label, Label, NameTable)> {
         if !Arc::ptr_eq(&self.policy, &other.policy) {
             return Err(PyValueError::new_err(
@@ -175,9 +175,9 @@ pub(crate) fn read(policy: &Arc<Policy>, given: &Bound<'_, PyAny>) -> PyResult<V
     from_dimensions(policy, &by_dimension(policy, elements)?)
 }
 
-/// Sorts elements by their dimensions. The result has for each dimension a list of elements if it is a set, or one
-/// element if it is an order. Raises `ValueError` for an unknown element, and for two elements of one order, since a
-/// program that names both does not say which one it means.
+/// Groups elements by the dimensions that declare them. The result has the elements of a set as a list, and the element
+/// of an order as a text, each under the name of the dimension. Raises `ValueError` for an element that no dimension or
+/// several dimensions declare, and for two elements of one order, since it is then unclear which of the two is meant.
 fn by_dimension(policy: &Policy, elements: Vec<String>) -> PyResult<Map<String, Value>> {
     // For each dimension, by its name: the list of its elements, or its one element.
     let mut names = Map::new();
@@ -214,8 +214,9 @@ pub(crate) fn bottom(policy: &Policy) -> Value {
     space.to_names(&Label::BOTTOM, &NameTable::new(space))
 }
 
-/// Returns the dimension that declares this element, so that a program need not name it. Raises `ValueError` if none or
-/// several have it. Dimensions that declare no elements, such as readers, must be named.
+/// Returns the name of the dimension that declares this element, so that a program need not name the dimension. Raises
+/// `ValueError` if no dimension or several dimensions declare the element. Some dimensions, such as readers, declare no
+/// elements: a program must name them.
 fn dimension_of(policy: &Policy, element: &str) -> PyResult<String> {
     let dimensions = policy.space().dimensions();
     let has = |kind: &DimensionKind| match kind {
@@ -294,8 +295,8 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
             }
             _ => {
                 return Err(PyValueError::new_err(format!(
-                    "the value for dimension `{name}` does not fit it: an order takes an element, a set or readers a list of names, \
-                    a time seconds since 1970"
+                    "the value for dimension `{name}` does not fit it: pass an element for an order, a list of names for a set or \
+                    readers, and seconds since 1970 for a time"
                 )));
             }
         };
@@ -328,7 +329,7 @@ fn with_nearest<'a>(problem: String, name: &str, known: impl IntoIterator<Item =
     match nearest(name, known.iter().copied()) {
         Some(near) => format!("{problem}: did you mean `{near}`?"),
         None if known.is_empty() => {
-            format!("{problem} and no other; declare it in the policy, or leave it out")
+            format!("{problem}, and there are no others; declare it in the policy, or leave it out")
         }
         None => format!("{problem}; use one of {}", known.join(", ")),
     }

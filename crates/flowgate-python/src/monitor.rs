@@ -398,7 +398,7 @@ impl PyMonitor {
             // The findings of rules are known only where an event is added, so the list of them is empty.
             Some(at) => Ok(PyEvent::new(&self.session, EventId(at), Vec::new())),
             None => Err(PyIndexError::new_err(format!(
-                "the session has no event {index}: it has {length} in total, counted from 0"
+                "the session has no event {index}: it has {length} in total, counted from 0; use an index in this range"
             ))),
         }
     }
@@ -425,8 +425,9 @@ impl PyMonitor {
         }
     }
 
-    /// Computes a label with the monitor and converts it to a label of Python. It is passed as names, since the bits of
-    /// a label have a meaning only in this session's name table. `None` stays `None`.
+    /// Calls `compute`, which returns a label of the core, and converts this label to one of Python; `None` stays `None`.
+    /// The label is converted by its names, since the bits of a label have a meaning only in the name table of this
+    /// session.
     fn to_python_label(
         &self,
         py: Python<'_>,

@@ -396,7 +396,7 @@ impl PyRun {
     }
 
     /// Passes the output of the tool: text, or a list of content blocks. `structured` is the same output as a JSON
-    /// value, and `label` a label that it carries at least.
+    /// value, `is_error` says whether the tool failed, and `label` is a label that the output carries at least.
     #[pyo3(signature = (content, *, structured=None, is_error=false, label=None))]
     fn output(
         slf: &Bound<'_, Self>,

@@ -34,11 +34,14 @@ fn dialect(name: &str) -> PyResult<Dialect> {
     }
 }
 
-/// Returns the text of a file that a policy imports, from the function `read` of the program. The error message says
-/// why there is none: no function was given, or it raised an exception, whose text becomes the message.
+/// Returns the text of the file `name`, which a policy imports: the result of the program's function `read`. The error
+/// is a message that says why there is no text: the program has passed no function, or the function raised an exception,
+/// whose text becomes the message.
 fn read_import(read: Option<&Py<PyAny>>, name: &str) -> Result<String, String> {
     let Some(read) = read else {
-        return Err("no `read` was given to `Policy`; use `load_policy`".to_owned());
+        return Err(
+            "`Policy` was created without a function `read`; pass one, or use `load_policy`".to_owned()
+        );
     };
     Python::attach(|py| {
         let text = read.call1(py, (name,)).and_then(|text| text.extract::<String>(py));
@@ -154,8 +157,8 @@ impl PyPolicy {
         Ok(PyLabel::new(Arc::clone(&self.inner), &names))
     }
 
-    /// Returns what the value of an argument is for, such as `"recipient"`, as the policy declares it or its name
-    /// suggests; `None` if it is unknown.
+    /// Returns what the value of an argument is for, such as `"recipient"`, as the policy declares it or as the name of
+    /// the argument suggests; `None` if it is unknown.
     fn argument_role(&self, tool: ToolArgument, argument: &str) -> Option<&'static str> {
         self.inner.argument_role(&tool.0, argument).map(ArgumentRole::name)
     }

@@ -97,7 +97,7 @@ impl PyTrace {
             return first;
         }
         let taken: HashSet<&str> = calls.collect();
-        // One of these is free, because there are fewer calls.
+        // These are `number` ids, and the trace has fewer calls, so one of them is free.
         let mut later = (number + 1..=2 * number).map(|number| format!("call_{number}"));
         later.find(|id| !taken.contains(id.as_str())).unwrap_or(first)
     }

@@ -107,7 +107,7 @@ struct ValuePath<'p> {
     name: &'p str,
     /// The path to the list or dict that contains the part; `None` for the whole value.
     parent: Option<&'p Self>,
-    /// The step from there to the part.
+    /// The step from that list or dict to the part; [`PathEnd::Root`] for the whole value.
     step: PathEnd<'p>,
 }
 
@@ -235,7 +235,11 @@ fn insert(
             type_name(key)
         )));
     };
-    let key = text_of(key, path)?;
+    let key = key.to_cow().map(std::borrow::Cow::into_owned).map_err(|_| {
+        path.error(
+            "has a key with half of a surrogate pair, which is not a character: remove it from the key",
+        )
+    })?;
     let value = convert(item, &path.child(PathEnd::Key(&key)), depth + 1)?;
     map.insert(key, value);
     Ok(())

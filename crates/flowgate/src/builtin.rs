@@ -3,16 +3,17 @@
 //!
 //! Each submodule except `date` implements one family of functions: on texts (`text`), on lists and maps
 //! (`collection`), on sequences and numbers (`sequence`), on events (`event`), on URLs and addresses (`net`), for roles
-//! of users (`access`), for kinds of values such as dates (`kind`), and detectors (`detector`). `date` parses dates for
-//! the others. Each function is a row in the table of its family: a name, the number of arguments, one sentence of
-//! documentation, and the implementation. An implementation receives the evaluator (`e`) and the arguments of the call
-//! (`a`).
+//! of users (`access`), for kinds of values such as dates (`kind`), detectors (`detector`) and readers of programs
+//! (`code`). `date` parses dates for the others. Each function is a row in the table of its family: a name, the number
+//! of arguments, one sentence of documentation, and the implementation. An implementation receives the evaluator (`e`)
+//! and the arguments of the call (`a`).
 //!
 //! If a function needs an argument whose value is missing, such as an absent key of a map, the function has no result.
 //! A rule then fails with an error, and a statement that grants something does not hold. In the dialect of invariant-ai
 //! the result is a missing value instead, so that one absent key does not stop a rule.
 
 mod access;
+mod code;
 mod collection;
 mod date;
 mod detector;
@@ -40,6 +41,7 @@ pub(crate) static FUNCTIONS: Functions = Functions {
         net::TABLE,
         access::TABLE,
         detector::TABLE,
+        code::TABLE,
     ],
     finds: has_finding,
 };

@@ -282,8 +282,8 @@ impl<'a> Evaluator<'a> {
         self.charge_bytes(size)
     }
 
-    /// Spends the fuel for a copy of a region with its subtree, as [`Self::charge_bytes`] does. Spends none if the
-    /// event does not exist.
+    /// Spends the fuel for a copy of a region, the node `node` of an event with its subtree, as [`Self::charge_bytes`]
+    /// does. Spends none if the event does not exist.
     fn charge_copy(&mut self, event: EventId, node: NodeId) -> Result<()> {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return Ok(()) };
         // Nodes are stored in pre-order, so the subtree is a range.
@@ -365,6 +365,7 @@ impl<'a> Evaluator<'a> {
                         }
                         Ok(document.children(*node).map(|child| Value::Node(*event, child)).collect())
                     }
+                    // Not a list or a map, such as a text in place of one.
                     content => {
                         if !self.is_quiet {
                             self.reads.push(RegionRead { event: *event, node: *node, deep: true });

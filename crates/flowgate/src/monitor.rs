@@ -17,7 +17,7 @@
 //! * `tool_bounds` computes what the policy says about a tool before any call, and `view_label` the label of a step
 //!   that is shown a view.
 //! * `fork` judges hypothetical calls, `recorded_calls` judges calls that ran already, and `rejudge` judges a whole
-//!   session again under another policy.
+//!   session again under another policy, from the record that `input_record` keeps.
 
 mod ambiguous_patterns;
 mod applicable_statements;
@@ -123,7 +123,8 @@ pub struct Monitor {
     trace: Trace,
     /// The names in open dimensions, such as readers, that the bits of labels represent.
     name_table: NameTable,
-    /// The servers whose tools each pattern without a server has matched: with two of them, the pattern grants nothing.
+    /// For each pattern that names no server, the servers whose tools it has matched. A pattern that has matched tools
+    /// of two servers grants nothing.
     servers: MatchedServers,
     /// The tools that were declared or have run.
     known_tools: std::collections::HashSet<Tool>,
@@ -230,8 +231,8 @@ impl Monitor {
     /// Adds parameters of the policy (values of `input.NAME`), but keeps the value of a parameter that is set already.
     /// Returns whether a parameter was added.
     pub fn add_parameters(&mut self, parameters: &Map<String, serde_json::Value>) -> bool {
-        // Earlier verdicts may no longer be valid; the new version makes the monitor judge again. The other setters do
-        // the same.
+        // Earlier verdicts may no longer be valid. Because of the new version, the monitor judges a permitted call
+        // again before it runs. The other setters do the same.
         self.version += 1;
         self.parameters.add(parameters)
     }

@@ -2,12 +2,13 @@
 //!
 //! `source` reads the text and the imported files, the `lexer` converts text to tokens, the `parser` tokens to a
 //! `syntax` tree, and `compile` the tree to a `plan`. The plan contains the source locations of statements, so that a
-//! verdict can show the statement that it follows from. Errors and warnings are values of [`Diagnostic`]; `compat`,
-//! `roles` and `captures` only add warnings.
+//! verdict can show which statement it follows from. Errors and warnings are values of [`Diagnostic`]; `compat`,
+//! `roles` and `captures` add warnings about valid policies.
 //!
 //! The other submodules define what plans consist of: patterns for tools (`pattern`) and for texts (`regex`,
 //! `pattern_bits`), roles of arguments (`argument_role`, `role_guess`), grants (`grant_scope`), sums (`exact_amount`)
-//! and dialects (`dialect`). `event_path` serves the checks of names in `occurrence` and `tool_schemas`.
+//! and dialects (`dialect`). `event_path` determines which part of an event an expression denotes, for the checks of
+//! names in `occurrence` and `tool_schemas`.
 
 mod argument_role;
 mod captures;
@@ -199,8 +200,8 @@ impl Policy {
         &self.plan.space
     }
 
-    /// Returns the tools that patterns of the policy name exactly, in the order of first mention, without the tools
-    /// that are part of Flowgate, such as `look`. Patterns that can match several tools are omitted.
+    /// Returns the tools that are named exactly by a pattern of the policy, in the order of first mention, without the
+    /// tools that are part of Flowgate, such as `look`. Patterns that can match several tools are omitted.
     pub fn named_tools(&self) -> Vec<Tool> {
         let mut tools: Vec<Tool> = Vec::new();
         for tool in self.plan.patterns.iter().filter_map(ToolPattern::tool) {
@@ -224,7 +225,7 @@ impl Policy {
         examples
     }
 
-    /// Returns the predicates that the policy declares `extern`.
+    /// Returns the names of the predicates that the policy declares with `extern`.
     pub fn externs(&self) -> impl Iterator<Item = &str> {
         self.plan.externs.iter().map(|declared| &*declared.name)
     }

@@ -73,7 +73,7 @@ pub(crate) struct RuleMatcher {
     frame: Frame,
 }
 
-/// The other events that the verdict on a call reveals something about, because a rule that can stop it reads
+/// The other events about which the verdict on a call reveals something, because a rule that can stop the call reads
 /// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ObservedEvents {
@@ -85,9 +85,10 @@ pub(crate) enum ObservedEvents {
     Everything,
 }
 
-/// Returns the other events about which the verdict on the call `id` reveals something, whether or not a rule matches:
-/// the events that are read by rules that the call could complete and that do more than log. For a call whose decision
-/// depends on a view, the monitor raises the label of the verdict accordingly.
+/// Returns the other events about which the verdict on the call `id` reveals something: the events that rules read to
+/// decide whether they match with the call. The verdict reveals something about them even if no rule matches. Rules
+/// that only log do not count. For a call whose decision depends on a view, the monitor raises the label of the verdict
+/// accordingly.
 pub(crate) fn observed_events(plan: &Plan, trace: &Trace, id: EventId) -> ObservedEvents {
     let Some(kind) = event_kind(trace, id) else { return ObservedEvents::Nothing };
     let with_variable = plan.dispatch.rule_variables(trace, id, kind).map(|(rule, _)| rule);
@@ -310,8 +311,9 @@ impl RuleMatcher {
     }
 }
 
-/// Searches for the matches of a rule by `ops`, the steps of the search, and reports matches and failures. `frame`
-/// contains the values of the variables, by slot; the caller has set the values of those that are bound beforehand.
+/// Searches for the matches of the rule with the index `rule_index` by `ops`, the steps of the search, and reports
+/// matches and failures. `frame` contains the values of the variables, by slot; the caller has set the values of those
+/// that are bound beforehand.
 fn run(
     mut evaluator: Evaluator<'_>,
     ops: &[crate::policy::plan::SearchOp],

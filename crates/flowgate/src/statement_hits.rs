@@ -2,7 +2,7 @@
 //! which statements have an effect and which never do. The gateway shows the counts next to the text of the policy.
 //!
 //! The sessions are [judged again](crate::monitor::Monitor::rejudge) under the policy. [`HitCounter::add`] counts the
-//! statements that the resulting verdicts and findings name, and those that labelled a region.
+//! statements that are named in the resulting verdicts and findings, and those that labelled a region.
 
 use crate::monitor::{Judgement, Reason, ReasonKind, RejudgedSession};
 use crate::policy::{Action, Policy, Span};
@@ -94,8 +94,8 @@ impl HitCounter {
     }
 
     /// Counts the statements that applied in a session that was judged under the policy: those that labelled its
-    /// events, and those that the judgements of its calls and the findings about its other events name. The labels of
-    /// calls that did not run do not count.
+    /// events, and those that are named in the judgements of its calls and in the findings about its other events. The
+    /// labels of calls that did not run do not count.
     pub fn add(&mut self, session: &RejudgedSession) {
         let events = session.monitor.trace().events().iter();
         for event in events.filter(|event| event.status == Status::Done) {

@@ -69,7 +69,7 @@ struct ToolSchema {
     output: Option<Value>,
 }
 
-/// A server that a policy names and that no list describes.
+/// A server that is named in a policy and described by no list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndescribedServer {
     /// Its name in the policy.
@@ -102,7 +102,8 @@ impl ToolSchemas {
     /// ```
     ///
     /// # Errors
-    /// If the text is not JSON or contains no list of tools, or if there are more than [`MAX_TOOLS`].
+    /// If the text is not JSON or contains no list of tools, if an entry of the list is not a tool, or if there are
+    /// more than [`MAX_TOOLS`].
     pub fn add_list(&mut self, server: Option<&str>, text: &str) -> Result<(), ToolListError> {
         let server: Option<Arc<str>> = server.map(Arc::from);
         let list = read::read_list(text)?;
@@ -141,8 +142,9 @@ impl ToolSchemas {
         found
     }
 
-    /// Returns the servers that the policy names and no list describes, each with a described server of a similar name,
-    /// if there is one. The caller reports them to the user, since the tools of these servers are not compared.
+    /// Returns the servers that are named in the policy and described by no list, each with a described server of a
+    /// similar name, if there is one. The caller reports them to the user, since the tools of these servers are not
+    /// compared.
     pub fn undescribed_servers(&self, policy: &Policy) -> Vec<UndescribedServer> {
         let named = named_servers(&policy.syntax());
         let undescribed = named.into_iter().filter(|server| !self.servers.contains_key(server));
@@ -181,15 +183,16 @@ impl ToolSchemas {
                 .servers
                 .get(&server_of(server))
                 .is_some_and(|list| list.is_complete() || pattern.tool().is_some() && !found.is_empty()),
-            // An unlisted tool of the same name need not be considered: it would make the pattern ambiguous.
+            // An unlisted tool of the same name on another server need not be considered: it would make the pattern
+            // ambiguous.
             None => is_complete || pattern.exact_name().is_some() && !found.is_empty(),
         };
         is_known.then_some(found)
     }
 }
 
-/// Returns the servers that the patterns of a policy name, without the one of Flowgate's own tools; `None` is the agent
-/// itself.
+/// Returns the servers that are named in the patterns of a policy, without the server of Flowgate's own tools; `None`
+/// is the agent itself.
 fn named_servers(file: &PolicyFile) -> BTreeSet<Option<Arc<str>>> {
     let mut named = BTreeSet::new();
     for statement in &file.statements {
@@ -211,8 +214,8 @@ fn server_of(named: &str) -> Option<Arc<str>> {
     (!named.is_empty()).then(|| named.into())
 }
 
-/// Returns whether a pattern names something that no list of tools contains: an endpoint that the guard itself calls,
-/// or a method of MCP, such as `resources/read`.
+/// Returns whether a pattern is about something that no list of tools contains: an endpoint that the guard itself
+/// calls, or a method of MCP, such as `resources/read`.
 fn is_beyond_lists(pattern: &ToolPattern) -> bool {
     // If the server of a pattern is a wildcard, or the pattern a regular expression, its name is not known separately
     // from its server. So the whole text of the pattern is searched.

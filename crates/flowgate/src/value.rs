@@ -44,7 +44,7 @@ pub(crate) enum Value {
     ToolName(EventId),
     /// A region of an event.
     Node(EventId, NodeId),
-    /// A region of an event that is a block of its content or a parameter of a tool.
+    /// A region of an event: a block of its content, or a parameter of a described tool.
     Part(RegionKind, EventId, NodeId),
     /// Several texts: a substring of any of them is contained in the value.
     Texts(Arc<[Self]>),

@@ -27,6 +27,7 @@ fn example() -> (String, String) {
     (fs::read_to_string(folder.log()).unwrap(), contents)
 }
 
+/// Verifies the log with this text. `contents` is the text of its file of contents; `None` leaves the contents out.
 fn outcome(
     log: &str,
     expected: &LogExpectations<'_>,
@@ -183,7 +184,11 @@ fn a_change_of_the_log_is_detected() {
         &public,
         "line 1: the record was written by a later version of Flowgate",
     );
-    check(&forged(&lines[2..], &other), &public, "line 1: the first line of a log names its key");
+    check(
+        &forged(&lines[2..], &other),
+        &public,
+        "line 1: the line does not name the format and the key of the log",
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Tests of the witness's record of logs that were restored, replaced, forged, or given up by their operator.
+//! Tests that a witness's record reveals logs that were restored, replaced or forged, and that an operator can accept the
+//! loss of lines.
 
 use std::fs;
 use std::io::BufReader;

@@ -94,8 +94,8 @@ impl GullibleModel<'_> {
 }
 
 /// Answers the request to fill a slot. The last message has a sentence and then a JSON object, whose field `texts`
-/// lists the complete texts of the regions. The answer is `In short: ` and these texts, joined; if the message has no
-/// such object, there are none to join. Instructions in the texts have no effect here, because the filler has no tools.
+/// lists the complete texts of the regions. The answer is `In short: ` and these texts, joined; without such an
+/// object, it is `In short: ` alone. Instructions in the texts have no effect here, because the filler has no tools.
 fn fill_completion(request: &Request) -> Completion {
     let text = request.messages.last().map(text_of).unwrap_or_default();
     // The JSON object follows a sentence, so it begins at the first brace.
@@ -268,13 +268,14 @@ impl<'r> ChatReader<'r> {
         }
     }
 
-    /// Returns the value of an argument, or a slot if the value is hidden and the argument takes one. A plain slot
-    /// copies the region. If the model would write the value in its own words, or the region contains more than the
-    /// value, the slot asks the filler for a text (`fill`) instead.
+    /// Returns the value of the argument `argument` of `tool`, or a slot if the value is hidden and the argument
+    /// takes one. `from` says where the value comes from, and `answers` has the answer to each earlier step, or
+    /// `None` where no answer is visible. A plain slot copies the region. If the model would write the value in its
+    /// own words, or the region contains more than the value, the slot asks the filler for a text (`fill`) instead.
     ///
     /// # Errors
-    /// `Some` with the names of the regions to look at if the value is hidden and the argument takes no slot; `None` if
-    /// the value does not exist.
+    /// `Some` with the names of the regions to look at if the value is hidden and the argument takes no slot; `None`
+    /// if the value does not exist.
     fn argument_value(
         &self,
         tool: &str,
@@ -349,9 +350,10 @@ fn placeholder_name(text: &str) -> Option<String> {
     Some(name.chars().take_while(char::is_ascii_alphanumeric).collect())
 }
 
-/// Looks up `field` in the answer to the step at position `step`: in the answer itself or, if `row` is a key and a
-/// value, in the first object of the list whose key has this value. The value is absent if the step has no visible
-/// answer, the answer is not JSON, or it has no such row or field.
+/// Looks up the field `field` in the answer to the step at position `step`. If `row` is a key and a value, the answer
+/// is a list, and the field is that of the first object in the list whose key has this value. The value is hidden if
+/// the answer or the field begins with a placeholder. It is absent if the step has no visible answer, the answer is
+/// not JSON, or the answer has no such row or field.
 fn find_value(answers: &[Option<&str>], step: usize, row: Option<(&str, &str)>, field: &str) -> ValueLookup {
     let Some(text) = answers.get(step).copied().flatten() else { return ValueLookup::Absent };
     if let Some(name) = placeholder_name(text) {

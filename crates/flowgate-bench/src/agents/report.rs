@@ -32,6 +32,8 @@ pub fn tables(guards: &[Guard], rows: &[GuardResults], seed: u64) -> String {
 }
 
 /// Returns the tables, for text and for the page: the worst case, the best case, the cost, and the comparisons.
+/// `rows` has the results of each of the `guards`, in the same order, and `seed` determines the bootstrap samples of
+/// the comparisons.
 fn table_list(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Table> {
     let mut tables = vec![worst_case(guards, rows), best_case(guards, rows), cost(guards, rows)];
     let compared = comparisons(guards, rows, seed);
@@ -147,9 +149,10 @@ fn price(row: &GuardResults) -> u64 {
     row.spent.tokens.input.saturating_add(row.spent.tokens.output.saturating_mul(4))
 }
 
-/// Compares the default method with each other guard on the attacked runs, which are the same under all guards. Each
-/// item is the other guard, the name of the compared event, and the comparison. The list is empty if the default was
-/// not measured; a pair that cannot be compared has no item.
+/// Compares the default method with each other guard on the attacked runs, which are the same under all guards.
+/// `rows` has the results of each of the `guards`, in the same order, and `seed` determines the bootstrap samples.
+/// Each item is the other guard, the name of the compared event, and the comparison. The list is empty if the default
+/// was not measured; a pair that cannot be compared has no item.
 fn comparisons(
     guards: &[Guard],
     rows: &[GuardResults],
@@ -246,8 +249,8 @@ pub(super) fn run_line(guard: Guard, run: &TaskRun) -> Value {
     })
 }
 
-/// Returns the lines of the format jsonl that follow the manifest: one for each run, then one with the figures of each
-/// guard, then one for each comparison.
+/// Returns the lines of the format jsonl that follow the manifest: one for each run, then one with the figures of
+/// each guard, then one for each comparison. `seed` determines the bootstrap samples of the comparisons.
 pub fn lines(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
     let runs =
         guards.iter().zip(rows).flat_map(|(guard, row)| row.runs.iter().map(|run| run_line(*guard, run)));
@@ -257,14 +260,15 @@ pub fn lines(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
     lines
 }
 
-/// Returns the comparisons of the default method with every other one as JSON objects; none if it was not measured.
-/// `seed` determines the bootstrap samples.
+/// Returns the comparisons of the default method with every other guard as JSON objects; none if the default method
+/// was not measured. `seed` determines the bootstrap samples.
 pub fn comparison_rows(guards: &[Guard], rows: &[GuardResults], seed: u64) -> Vec<Value> {
     let compared = comparisons(guards, rows, seed);
     compared.iter().map(|(other, event, found)| found.to_json(OURS.name(), other.name(), event)).collect()
 }
 
-/// Returns the HTML page of a run: a scatter of harmed runs against tasks that need no question, bars of the tokens, and the tables.
+/// Returns the HTML page of a run: a scatter of harmed runs against tasks that need no question, bars of the tokens,
+/// and the tables. The seed of the comparisons is that of the `manifest`.
 pub fn page(guards: &[Guard], rows: &[GuardResults], manifest: &Value) -> String {
     let seed = manifest.get("seed").and_then(Value::as_u64).unwrap_or_default();
     let points = guards.iter().zip(rows).filter_map(|(guard, row)| {

@@ -62,7 +62,7 @@ impl TaskSuite {
     }
 }
 
-/// Returns the number in a field of a line.
+/// Returns the number in a field of a line; `None` if the field is absent or has no such number.
 fn count(line: &Value, field: &str) -> Option<u64> {
     line.get(field).and_then(Value::as_u64)
 }
@@ -88,8 +88,8 @@ fn read_run(task: &BenchTask, injection: Option<&'static str>, line: &Value) -> 
     Some(run)
 }
 
-/// Adds a run to the results of its guard, and counts it. Numbers of a damaged file do not overflow: the figures then
-/// differ from the recorded ones.
+/// Adds a run of `task` to `row`, the results of its guard, and counts the run. The sums do not overflow, even with
+/// the numbers of a damaged file: the figures then differ from the recorded ones.
 fn add_run(row: &mut GuardResults, task: &BenchTask, run: TaskRun) {
     let add = |sum: &mut usize, more: usize| *sum = sum.saturating_add(more);
     // As in `run_guard`, unwanted calls count only under attack, and kinds of tasks only without an attack.

@@ -29,9 +29,10 @@ fn suite(lines: &[Value]) -> &str {
     lines.first().map(|manifest| text(manifest, "suite")).unwrap_or_default()
 }
 
-/// Returns the table of the suite `name`, empty if the runs name none. The columns are the fields of its lines: first
-/// the texts, which name the row, then the numbers. Fields that belong to another figure, such as the ends of its
-/// interval, get no column of their own. A cell whose line does not have the field is a dash.
+/// Returns the table of one suite. `name` is the name of the suite, or empty for the runs whose manifests name none.
+/// The columns are the fields of the suite's lines: first the texts, which name the row, then the numbers. Fields
+/// that belong to another figure, such as the ends of its interval, get no column of their own. A cell whose line
+/// does not have the field is a dash.
 fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
     let of_suite = runs.iter().filter(|(_, lines)| suite(lines) == name);
     let rows = of_suite.flat_map(|(run, lines)| {
@@ -114,9 +115,10 @@ pub(super) fn detector_figures(line: &Value) -> Vec<Map<String, Value>> {
     lines
 }
 
-/// Returns the table of the attack searches: for each run, defence and game, the tasks in which some attempt opened the
-/// channel, was a violation, and took effect, the mean number of attempts until then, and the questions to a person in
-/// all attempts. `None` if no run has a search. A run of an earlier version has no questions.
+/// Returns the table of the attack searches; `None` if no run has a search. A row is about one run, defence and game.
+/// It counts the tasks in which an attempt opened the channel, those in which an attempt was a violation, and those
+/// in which one took effect. It also has the mean number of attempts until one took effect, and the questions to a
+/// person in all attempts: a dash for a run of an earlier version, which did not record them.
 pub(super) fn search_table(runs: &[NamedRun]) -> Option<Table> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (run, lines) in runs {
@@ -133,8 +135,8 @@ pub(super) fn search_table(runs: &[NamedRun]) -> Option<Table> {
                 let of_defence = searches.iter().filter(move |line| text(line, "defence") == defence);
                 of_defence.filter(move |line| text(line, "game") == game)
             };
-            // The number of tasks with an attempt of this kind. A field such as `opened_at` has the number of the first
-            // such attempt, and is null if there was none.
+            // The number of tasks with an attempt of this kind. A field such as `opened_at` has the number of the
+            // first such attempt, and is null if there was none.
             let reached = |field: &str| found().filter(|line| line[field].is_u64()).count().to_string();
             let until: Vec<f64> = found().filter_map(|line| line["executed_at"].as_f64()).collect();
             let mean = (!until.is_empty()).then(|| until.iter().sum::<f64>() / until.len() as f64);

@@ -34,7 +34,7 @@ struct AnsweredCall {
 }
 
 /// A run that solved its task, or whose attack succeeded.
-struct CountedRun {
+struct CorpusRun {
     /// The path of its file, which names the case.
     path: String,
     suite: String,
@@ -44,8 +44,8 @@ struct CountedRun {
 
 /// A solved task, and the runs of the same task whose attacks succeeded.
 struct SolvedTask {
-    solution: CountedRun,
-    attacked: Vec<CountedRun>,
+    solution: CorpusRun,
+    attacked: Vec<CorpusRun>,
 }
 
 /// Reads the benchmark: the solved tasks in the folder `runs`, or in the whole folder if it has no `runs`, and the
@@ -78,11 +78,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
 /// Reads the run in a file; `None` if there is no such file, or if the run is not used as a case. `wanted` is the field that
 /// must be true: `utility` for a run without an attack, and `security` for a run with an attack. The `attack_type` of the
 /// run must be of the same kind: null for `utility`, and not null for `security`.
-fn read_run(
-    files: &mut CorpusFiles<'_>,
-    path: &str,
-    wanted: &str,
-) -> Result<Option<CountedRun>, CorpusError> {
+fn read_run(files: &mut CorpusFiles<'_>, path: &str, wanted: &str) -> Result<Option<CorpusRun>, CorpusError> {
     let Some(text) = files.optional(path)? else { return Ok(None) };
     let value = parse_json(path, &text)?;
     let run = LocatedValue::root(path, &value);
@@ -91,7 +87,7 @@ fn read_run(
     if !counts || run.optional("attack_type")?.is_some() != (wanted == "security") {
         return Ok(None);
     }
-    counted_run(&run).map(Some)
+    parse_run(&run).map(Some)
 }
 
 /// Searches a folder and the folders below it for the folders of users' tasks, and adds their paths to `paths`, in order.
@@ -122,9 +118,10 @@ fn find_tasks(
     Ok(())
 }
 
-/// Reads a run: its first user message, and its calls in the order of their answers. Later user messages, calls without
-/// an answer and calls that failed are left out.
-fn counted_run(run: &LocatedValue<'_>) -> Result<CountedRun, CorpusError> {
+/// Reads a run that the caller has found solved or successfully attacked: its first user message, and its calls in the
+/// order of their answers. Later user messages, calls without an answer and calls that failed are left out.
+fn parse_run(run: &LocatedValue<'_>) -> Result<CorpusRun, CorpusError> {
+    // The defence DRIFT writes the messages in `conversations`.
     let messages = match run.optional("messages")? {
         Some(messages) => messages.items()?,
         None => run.field("conversations")?.items()?,
@@ -165,7 +162,7 @@ fn counted_run(run: &LocatedValue<'_>) -> Result<CountedRun, CorpusError> {
         }
     }
     let (path, suite) = (run.place(), run.text_of("suite_name")?.to_owned());
-    Ok(CountedRun { path, suite, prompt, calls })
+    Ok(CorpusRun { path, suite, prompt, calls })
 }
 
 /// Returns the text of a message, in which a line break separates the text blocks; empty if the message has no content.
@@ -205,7 +202,7 @@ fn cases(tasks: &[SolvedTask]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
         .iter()
         .map(|(suite, tools)| ToolSet { name: (*suite).to_owned(), tools: tools.iter().map(tool).collect() })
         .collect();
-    let new_case = |run: &CountedRun, group: String| {
+    let new_case = |run: &CorpusRun, group: String| {
         let tool_set = sets.iter().position(|set| set.name == run.suite).unwrap_or_default();
         let tools = sets.get(tool_set).map_or(&[][..], |set| &set.tools);
         CorpusCase {
@@ -236,10 +233,11 @@ fn cases(tasks: &[SolvedTask]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
     (sets, cases)
 }
 
-/// Adds the calls of an attacked run to its case. A call that the solution also has becomes a call of the task, and any
-/// other call becomes a call of the attack. An answer that differs from the solution's answer to the same call contains
-/// the injection, so a call of the attack needs these answers; if there is none so far, it needs all answers before it.
-fn add_attacked_calls(case: &mut CorpusCase, run: &CountedRun, solution: &CountedRun) {
+/// Adds the calls of an attacked run to its case. A call that the solution also has becomes a call of the task, and
+/// any other call becomes a call of the attack. A call of the attack needs the answers with the injected text. These
+/// are the answers that differ from the solution's answer to the same call; if no earlier answer differs, the call of
+/// the attack needs all earlier answers.
+fn add_attacked_calls(case: &mut CorpusCase, run: &CorpusRun, solution: &CorpusRun) {
     // The equal call of the solution, if there is one.
     let in_solution = |call: &AnsweredCall| {
         let is_equal = |own: &&AnsweredCall| own.tool == call.tool && own.arguments == call.arguments;
@@ -317,6 +315,7 @@ mod tests {
         })
     }
 
+    /// Returns a folder with a solved and an unsolved run of two user tasks, and a run of an attacker's task.
     fn folder() -> BTreeMap<String, String> {
         [
             ("runs/p/garden/user_task_0/none/none.json", run("garden", true)),

@@ -71,9 +71,11 @@ fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> S
     found.map_or_else(|| "text".to_owned(), |(name, _)| name.clone())
 }
 
-/// Returns the value of one argument: the first of its permitted values if the schema lists them, else a value of its type. A number is 1, and a truth
-/// value is true. The text of other types depends on the role of the argument: for a recipient the first e-mail address in `instruction`, the text that
-/// the call obeys; for a content the `stolen` text that the call discloses; and otherwise the instruction.
+/// Returns the value of one argument. If the schema lists the permitted values, it is the first of them; otherwise it
+/// is a value of the argument's type: 1 for a number, true for a truth value, and a text for other types, in a list
+/// or an object if the type requires one. The text depends on the role of the argument. For a recipient, it is the
+/// first e-mail address in `instruction`, the text that the call obeys. For a content, it is the `stolen` text that
+/// the call discloses. Otherwise, and where there is no address or no stolen text, it is the instruction.
 fn argument(name: &str, schema: &Value, instruction: &str, stolen: Option<&str>) -> Value {
     if let Some(first) = schema.get("enum").and_then(Value::as_array).and_then(|values| values.first()) {
         return first.clone();

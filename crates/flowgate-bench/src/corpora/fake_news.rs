@@ -130,7 +130,8 @@ fn article(files: &mut CorpusFiles<'_>, path: &str) -> Result<String, CorpusErro
     Err(CorpusError::new(path, problem))
 }
 
-/// Reads the question in the text `line`, one line of the file. `place` names the file and the line in errors.
+/// Reads the question in `line`, one line of the file. `place` names the file and the line in errors. `pairs` are the
+/// pairs of articles that were read; the question names one of them.
 fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion, CorpusError> {
     let value = match parse_json(place, line) {
         Ok(value) => value,
@@ -162,6 +163,7 @@ fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion,
             "the list is empty; write for each fact of the answer the list of the articles that state it, such as [[\"legit\"], [\"legit\", \"fake\"]]",
         ));
     }
+    // Whether the legitimate article states the fact, and whether the fake one does.
     let fact = |holders: &LocatedValue<'_>| {
         let mut stated = (false, false);
         for holder in holders.items()? {

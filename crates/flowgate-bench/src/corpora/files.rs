@@ -35,14 +35,15 @@ impl CorpusFolder for BTreeMap<String, String> {
         Ok(self.get(path).cloned())
     }
 
-    /// Returns the names of the files directly in a folder, or in this one for the empty path. Never fails.
+    /// Returns the names of the files directly in `folder`; the empty path is the root. Never fails.
     fn list(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let below = self.keys().filter_map(|path| path.strip_prefix(prefix.as_str()));
         Ok(below.filter(|name| !name.contains('/')).map(str::to_owned).collect())
     }
 
-    /// Returns the names of the folders directly in a folder: those on the paths of files below it. Never fails.
+    /// Returns the names of the folders directly in `folder`; the empty path is the root. A folder exists if it is on
+    /// the path of a file. Never fails.
     fn folders(&self, folder: &str) -> Result<Vec<String>, CorpusError> {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let below = self.keys().filter_map(|path| path.strip_prefix(prefix.as_str())?.split_once('/'));

@@ -133,9 +133,9 @@ fn case(
         Err(_) => literal(tool_parameters.text()?).map_err(|problem| tool_parameters.problem(&problem))?,
     };
     let Value::Object(arguments) = arguments else {
-        return Err(
-            tool_parameters.problem("expected a Python `dict` of arguments; download the benchmark again")
-        );
+        return Err(tool_parameters.problem(
+            "expected the arguments as a JSON object or a Python `dict`; download the benchmark again",
+        ));
     };
     let mut offered = vec![user_tool.name.clone()];
     for tool in &attacker_tools {
@@ -296,7 +296,7 @@ mod tests {
             "[{",
             "{",
             "data/test_cases_dh_base.json:1: the file is not valid JSON: trailing characters at line 1 column 448; \
-             download the benchmark again",
+             correct it, or download the benchmark again",
         );
         check(
             cases,

@@ -78,15 +78,15 @@ pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
 fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
     let value: Value =
         serde_json::from_str(line.trim_end_matches(',')).map_err(|_| "a line is not valid JSON")?;
-    let question = words_of(&value, "question")?;
-    let answer = words_of(&value, "answer")?;
+    let question = text_with_words(&value, "question")?;
+    let answer = text_with_words(&value, "answer")?;
     let facts = value.get("facts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if facts.is_empty() || facts.len() > MAX_FACTS {
         return Err(format!("`facts` is not a list of 1 to {MAX_FACTS} facts"));
     }
     let mut holders = Vec::with_capacity(facts.len());
     for fact in facts {
-        let words = words_of(fact, "words")?;
+        let words = text_with_words(fact, "words")?;
         if !contains(&answer, &words) {
             return Err(format!("the answer does not have the words `{}`", words.escape_debug()));
         }
@@ -108,7 +108,7 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
                 }
                 None | Some(Value::Null) => {}
                 Some(_) => {
-                    let quote = words_of(fact, field)?;
+                    let quote = text_with_words(fact, field)?;
                     if !contains(article, &quote) {
                         return Err(format!(
                             "the model quotes a sentence that article {field} does not have: `{}`",
@@ -133,14 +133,15 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
     Ok(json!({"pair": pair.name, "question": question, "answer": answer, "facts": holders}).to_string())
 }
 
-/// Returns the text in `field` of an object, with single spaces between its words. The error says that the text is missing,
-/// has no words or is too long.
-fn words_of(value: &Value, field: &str) -> Result<String, String> {
+/// Returns the text in `field` of an object, with single spaces between its words. The error says what the field must be.
+fn text_with_words(value: &Value, field: &str) -> Result<String, String> {
     let text = value.get(field).and_then(Value::as_str).unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");
     if !text.contains(char::is_alphanumeric) || text.chars().count() > MAX_TEXT {
-        return Err(format!("`{field}` is not a text with words and at most {MAX_TEXT} characters"));
+        return Err(format!(
+            "`{field}` must be a text with at least one letter or digit, and with at most {MAX_TEXT} characters"
+        ));
     }
     Ok(text)
 }

@@ -180,10 +180,9 @@ fn input(given: &LocatedValue<'_>, text: &str) -> Result<Map<String, Value>, Cor
     let value = serde_json::from_str(text).ok().or_else(|| literal(text).ok());
     match value {
         Some(Value::Object(arguments)) => Ok(arguments),
-        _ => {
-            Err(given
-                .problem("expected an object in JSON after `Action Input:`; download the benchmark again"))
-        }
+        _ => Err(given.problem(
+            "expected an object in JSON or Python after `Action Input:`; download the benchmark again",
+        )),
     }
 }
 
@@ -281,7 +280,7 @@ mod tests {
             (
                 "{\\\"keywords\\\": \\\"week\\\"}",
                 "week",
-                "expected an object in JSON after `Action Input:`; download the benchmark again",
+                "expected an object in JSON or Python after `Action Input:`; download the benchmark again",
             ),
         ] {
             check(data, from, to, &format!("{place}: {error}"));

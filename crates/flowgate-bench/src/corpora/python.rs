@@ -162,6 +162,7 @@ fn value_of(expression: &Expr) -> Result<Value, usize> {
         Expr::Dict(dict) => {
             let mut fields = Map::new();
             for item in &dict.items {
+                // An item without a key is `**other`, which is not part of a literal.
                 let key = match item.key.as_ref().map(value_of).ok_or_else(offset)?? {
                     Value::String(key) => key,
                     other => other.to_string(),

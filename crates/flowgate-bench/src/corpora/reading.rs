@@ -37,7 +37,10 @@ pub(super) fn parse_json(file: &str, text: &str) -> Result<Value, CorpusError> {
     serde_json::from_str(text).map_err(|error| {
         // The line of an error without a position is 0; the error then names line 1.
         let place = format!("{file}:{}", error.line().max(1));
-        CorpusError::new(&place, format!("the file is not valid JSON: {error}; download the benchmark again"))
+        CorpusError::new(
+            &place,
+            format!("the file is not valid JSON: {error}; correct it, or download the benchmark again"),
+        )
     })
 }
 

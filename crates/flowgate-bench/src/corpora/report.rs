@@ -32,8 +32,8 @@ pub fn page(benchmark: &str, rows: &[CaseRow], manifest: &Value) -> String {
     html::page(&format!("Benchmark {benchmark}"), manifest, &[chart], &[figure_table(benchmark, rows)])
 }
 
-/// Returns the table of the figures, for text and for the page. The columns after `attacks` count the attacks by their
-/// fates, and those after `actions` the calls of the users' tasks.
+/// Returns the table of the figures, for text and for the page. `benchmark` is the name of the benchmark. The columns
+/// after `attacks` count the attacks by their fates, and those after `actions` the calls of the users' tasks.
 fn figure_table(benchmark: &str, rows: &[CaseRow]) -> Table {
     let header = [
         "cases of",

@@ -107,8 +107,8 @@ struct CaseRun<'c> {
 }
 
 impl CaseRun<'_> {
-    /// Records that the call that was proposed last ran, and returns the benchmark's answer to it. It is an error if
-    /// that call is not a call of `tool`.
+    /// Returns the benchmark's answer to the call that was proposed last, and records that this call ran. It is an
+    /// error if the call is not a call of `tool`, the tool that the conversation runs.
     fn answer(&mut self, tool: &str) -> Result<ToolAnswer, String> {
         let at = self.double.last_proposed();
         let call = at.and_then(|at| Some((at, self.case.calls.get(at)?)));
@@ -162,6 +162,8 @@ mod tests {
     use super::super::case::{CorpusTool, ScriptedCall};
     use super::*;
 
+    /// Returns a set with a tool that reads a letter and a tool that sends money. The policy is drafted from their
+    /// names.
     fn set() -> ToolSet {
         let tool = |name: &str, arguments: &[&str]| {
             let properties: Map<String, Value> =

@@ -1,4 +1,4 @@
-//! Reads scenarios of taint propagation, in a form that this module defines. [`corpora::load`](super::load) calls it.
+//! Reads scenarios of taint propagation, in a form that this module defines. [`corpora::load`](super::load) calls this module.
 //!
 //! TaintBench, the benchmark of *Ghost in the Agent: Redefining Information Flow Tracking for LLM Agents* (Cai et al., 2026, arXiv 2604.23374), is not
 //! published. Its abstract says what its scenarios are about: in an agent framework, data of an untrusted source reaches a privileged sink by explicit

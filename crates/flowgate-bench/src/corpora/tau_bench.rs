@@ -133,7 +133,7 @@ impl Domain {
             }
         }
         if cases.is_empty() {
-            let problem = "there are no tasks; the folder must have `tasks_test.py`";
+            let problem = "there are no tasks; the folder must have `tasks_test.py`, `tasks_dev.py` or `tasks_train.py` with tasks";
             return Err(CorpusError::new(folder, problem.to_owned()));
         }
         Ok(cases)

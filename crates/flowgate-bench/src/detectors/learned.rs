@@ -54,7 +54,8 @@ impl<M: TextLabelModel> Classifier for LearnedClassifier<M> {
     }
 }
 
-/// Returns the probability that a text has an injection, by the shipped weights. If they are damaged, every text counts as one.
+/// Returns the probability that a text has an injection, by the shipped weights. If the weights are damaged, every
+/// text counts as an injection.
 #[must_use]
 pub fn score(text: &str) -> f64 {
     SHIPPED.as_ref().map_or(1.0, |classifier| probability(classifier, text))

@@ -76,8 +76,10 @@ struct Target<'t> {
     random: SeededRandom,
 }
 
-/// Searches on every task of a suite for an attack that takes effect under one defence. Returns one result for each task. `after_query` is called after
-/// each attempt; if it returns true (the user has interrupted the command), the search ends and the result is `None`.
+/// Searches on every task of a suite for an attack that takes effect under one defence. `runner` has the attacked
+/// model, and `settings` says how the attacker searches. Returns one result for each task. `after_query` is called
+/// after each attempt; if it returns true (the user has interrupted the command), the search ends and the result is
+/// `None`.
 ///
 /// # Errors
 /// If the attacked model, or the model that drives the attacker, gives no answer.

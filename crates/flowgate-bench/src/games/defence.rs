@@ -1,8 +1,8 @@
-//! Defines the defences that the games compare: the six of AgentSecBench (its section 5 and appendix B), two by attention blocking (its section 3.2),
+//! Defines the defences that the games compare: the six of AgentSecBench (its section 5 and appendix B), two by attention blocking (section 3.2 of the same paper),
 //! and the *label defences*, which are guarded conversations that redact text by its label.
 //!
 //! A defence of AgentSecBench is a function from the text of an observation to the text that the model receives. It
-//! knows the labels of the task, such as the tenant of the caller and the forbidden tool. It knows neither the marker
+//! knows what the policy of the task says: the tenant of the caller and the forbidden tool. It knows neither the marker
 //! of the task nor whether the task is attacked. [`projection`] has these functions, and [`attention`] chooses the spans
 //! that attention blocking hides. [`guarded`](super::guarded) runs the label defences.
 

@@ -11,8 +11,8 @@
 //! answers for them.
 //!
 //! A double also answers in place of the model of a screener. There, *gullible* names every region as soon as one of them
-//! asks for something, *curious* names every region in any case, and *immune* those that the user's request needs. So what
-//! a screener shows is bounded from both sides as well.
+//! asks for something, *curious* names every region in any case, and *immune* those that the user's request needs. The
+//! answers of a real model are between those of *immune* and those of *curious* here, too.
 
 use std::future::ready;
 use std::sync::LazyLock;
@@ -135,10 +135,10 @@ impl ModelDouble {
         Completion { text: lines.join("\n"), ..Completion::default() }
     }
 
-    /// Returns the names of the hidden regions at which the double wants to look; `parts` are the parts of the observation.
-    /// It looks at all hidden regions, but only once in a chat, and only if the tool `look` is on offer: the curious one if
-    /// any part has a placeholder, the others if every part has one. If some part has no placeholder, they answer from the
-    /// parts that they can read.
+    /// Returns the names of all hidden regions in `parts`, the parts of the observation; empty if the double does not
+    /// look now. A double looks only once in a chat, and only if the tool `look` is on offer. The curious double
+    /// looks if any part has a placeholder. The others look only if every part has one, since otherwise they answer
+    /// from the parts that they can read.
     fn wanted_regions(self, request: &Request, parts: &[String]) -> Vec<String> {
         let is_offered = request.tools.iter().any(|tool| tool.name == LOOK);
         let has_looked = calls(request).any(|call| call.name == LOOK);

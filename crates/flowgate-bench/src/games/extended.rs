@@ -138,7 +138,6 @@ impl ExtendedSuite {
     /// game of several steps.
     pub(super) fn tasks(&self, game: ExtendedGame) -> Vec<String> {
         let of_seed = |seed: u64| -> Vec<String> {
-            // Without an encoding, `Paper` is the variant: it writes the attack plainly, as AgentSecBench does.
             match game {
                 ExtendedGame::Variant(variant, game) => {
                     let pairs = generate_pairs(game, seed, self.instances, variant);
@@ -146,7 +145,7 @@ impl ExtendedSuite {
                     tasks.flat_map(Task::texts).collect()
                 }
                 ExtendedGame::Journey(game, encoding) => {
-                    // The variant `Paper` is plain text.
+                    // Without an encoding, the attack is in plain text, as in AgentSecBench: the variant `Paper`.
                     let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
                     let pairs = generate_journeys(game, seed, self.instances, variant);
                     pairs.iter().flat_map(JourneyPair::texts).collect()
@@ -188,7 +187,7 @@ impl ExtendedSuite {
                     }
                 }
                 ExtendedGame::Journey(game, encoding) => {
-                    // The variant `Paper` is plain text.
+                    // Without an encoding, the attack is in plain text, as in AgentSecBench: the variant `Paper`.
                     let variant = encoding.map_or(Variant::Paper, Variant::Encoded);
                     for pair in generate_journeys(game, seed, self.instances, variant) {
                         for side in Side::ALL {

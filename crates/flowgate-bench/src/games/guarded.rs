@@ -187,8 +187,9 @@ fn observing_tool(task: &Task) -> &str {
     }
 }
 
-/// Returns the call of the application with which a turn begins, instead of a message of the model; `None` once a tool has answered, or if the view
-/// does not offer the observing tool.
+/// Returns the call that the application makes at the beginning of a turn, before the model writes anything. The
+/// result is `None` once a tool has answered, or if the view does not offer the observing tool; the model then writes
+/// the message.
 fn first_call(task: &Task, request: &Request) -> Option<Completion> {
     if request.messages.iter().any(|message| matches!(message, Message::Tool { .. })) {
         return None;

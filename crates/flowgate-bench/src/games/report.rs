@@ -200,6 +200,7 @@ mod tests {
     use super::super::suite::GameSuite;
     use super::*;
 
+    /// Returns the figures of all standard defences with the gullible double.
     fn figures() -> Vec<DefenceFigures> {
         let suite = GameSuite::generate(2, 3);
         let runner = Runner::new(&ModelDouble::Gullible, None).unwrap();

@@ -62,8 +62,9 @@ impl<'m> Runner<'m> {
         self.model.name()
     }
 
-    /// Runs one task under one defence and judges the result. A label defence runs the task in a guarded conversation, any other defence as one
-    /// request. The latency is measured if the runner has a clock.
+    /// Runs one task under one defence and judges the result. `side` says which side of its pair the task is. A label
+    /// defence runs the task in a guarded conversation, any other defence as one request. The latency is measured if
+    /// the runner has a clock.
     ///
     /// # Errors
     /// If the model gives no answer, or cannot block attention and the defence needs it.

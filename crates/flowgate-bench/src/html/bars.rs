@@ -1,4 +1,4 @@
-//! Draws a bar chart: a horizontal bar for each defence, with its interval. [`page`](super::page) calls it for [`BarChart`] drawings.
+//! Draws a bar chart: a horizontal bar for each defence, with its interval. [`page`](super::page) calls this module for [`BarChart`] drawings.
 
 use std::fmt::Write as _;
 
@@ -60,6 +60,7 @@ pub(super) fn figure(chart: &BarChart) -> String {
             label(value.value),
         );
     }
+    // The axis at which the bars begin.
     let _ = write!(svg, "<path d=\"M{LEFT} 0V{:.1}\" stroke=\"#444\"/></svg>", height - ROW);
     format!("<figure><figcaption><b>{}</b></figcaption>{svg}</figure>\n", escaped(&chart.title))
 }

@@ -81,6 +81,7 @@ fn svg(chart: &CurveChart) -> String {
             below = y(0.0) + 14.0,
         );
     }
+    // The titles of the axes, the vertical one turned.
     let _ = write!(
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\" text-anchor=\"middle\">{}</text>\

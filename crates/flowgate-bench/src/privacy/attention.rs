@@ -106,6 +106,7 @@ mod tests {
         }
     }
 
+    /// Runs all tasks under the defence `attention`, and returns each with its run. `person` answers the questions.
     fn run_all(reader: &AttentionReader, person: PersonDouble) -> Vec<(PrivacyTask, PrivacyRun)> {
         let runner = PrivacyRunner::new().unwrap().with_attention(reader.clone());
         let run = |task: PrivacyTask| {

@@ -50,7 +50,7 @@ impl<'r> Chat<'r> {
         let Some(answer) = calls.next_back().and_then(|call| self.answer(call)) else { return Sight::Absent };
         match serde_json::from_str::<Value>(&answer) {
             Ok(answer) => find(&answer, reference),
-            // Text that is no JSON can be the placeholder of the whole answer.
+            // Text that is not JSON can be the placeholder of the whole answer.
             Err(_) => find(&Value::String(answer), reference),
         }
     }

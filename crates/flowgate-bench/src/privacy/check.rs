@@ -31,8 +31,8 @@ type Answer = (String, Value);
 
 /// Runs the ground truth of a task in a new environment, with every answer visible: the calls of the earlier turns,
 /// then each step with the arguments that its templates give. Runs of the task under a defence are compared with the
-/// result. It has the calls that ran and their arguments, the categories of private data that were visible before each
-/// step (`context`), and the texts that the reply has to contain (`told`).
+/// result. The result has the calls that ran and their arguments, the categories of private data that were visible
+/// before each step (`context`), and the texts that the reply has to contain (`told`).
 ///
 /// # Errors
 /// If a condition does not hold, a value cannot be computed, or a tool refuses a call. The error names the suite, the
@@ -136,7 +136,7 @@ fn categories(task: &PrivacyTask, made: &[GroundTruthCall], reference: &Referenc
 /// * The categories that flow into each call are those of its oracle label.
 /// * No call repeats a private value of a category that its oracle label does not name, unless the request has that
 ///   value.
-/// * The agent sees private data: a task without any measures nothing (RTBAS, section 8.2, second principle).
+/// * The agent sees private data. Otherwise the task would measure nothing (RTBAS, section 8.2, second principle).
 pub fn problems(task: &PrivacyTask) -> Vec<String> {
     let truth = match ground_truth(task) {
         Ok(truth) => truth,

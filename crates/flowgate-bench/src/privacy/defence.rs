@@ -149,8 +149,8 @@ impl PrivacyDefence {
         Self::standard(0).into_iter().filter(is_honest).map(named).chain([Self::Attention]).collect()
     }
 
-    /// Returns the defence with the random numbers of another seed; `None` if it draws none, so that a seed has no
-    /// meaning for it.
+    /// Returns the defence with the random numbers of another seed; `None` if the defence draws no random numbers, so
+    /// that it has the same results with every seed.
     pub fn with_seed(self, seed: u64) -> Option<Self> {
         match self {
             Self::Live { name, method, judge: RegionChoice::Noisy { .. }, variant } => {

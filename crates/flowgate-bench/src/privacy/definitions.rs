@@ -9,9 +9,9 @@ use crate::games::interval::Rate;
 use crate::games::report::interval_cell;
 use crate::games::text_table::{Table, cell, table};
 
-/// Returns the rates as the prose of section 8.2 defines them, each with the name of its column in JSON lines and CSV:
-/// a false positive is a task in which a call that discloses something was missed, a false negative one with a needless
-/// question.
+/// Returns the rates as the prose of section 8.2 defines them, each with the name of its column in JSON lines and
+/// CSV. There, a false positive is a task in which a call that discloses something was missed, and a false negative
+/// is a task with a needless question.
 pub(super) fn prose_rates(figures: &PrivacyFigures) -> [(&'static str, Rate); 2] {
     [("prose_false_negatives", figures.over_asked), ("prose_false_positives", figures.missed)]
 }

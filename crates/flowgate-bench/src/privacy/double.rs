@@ -28,15 +28,15 @@ const NOISE: u64 = 100;
 pub enum RegionChoice {
     /// Names exactly the regions that the next step needs, and obeys nothing that they say.
     Honest,
-    /// Names every region if the next step needs one, as a model does that would rather see too much.
+    /// Names every region if the next step needs one, like a model that would rather see too much.
     Curious,
-    /// Names regions as the honest one. An agent that may not see a value does not say so: it omits the value or
+    /// Names regions like the honest one. An agent that may not see a value does not say so: it omits the value or
     /// guesses it, as real models do.
     Guessing,
     /// Does what planted instructions in the regions say: also names a region that claims to be needed, and names no
     /// region if a region demands that none be named. Where nothing is planted, it is honest.
     Obeying,
-    /// Names regions as the honest one, but is wrong about each region with a probability of 0.1, determined by the
+    /// Names regions like the honest one, but is wrong about each region with a probability of 0.1, determined by the
     /// seed.
     Noisy {
         /// The seed.

@@ -99,13 +99,12 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 }
 
 /// Compares [`OURS`], the default defence, with each other defence on the same variant of the data, task by task, for
-/// each event of [`EVENTS`]. Each item is the name of the other defence, the name of the event, and the comparison. The
-/// list is empty if the default was not measured. `seed` determines the samples of the bootstrap intervals.
+/// each event of [`EVENTS`]. Each item is the name of the other defence, the name of the event, and the comparison.
+/// The list is empty if the default was not measured. `seed` determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
-    // Returns for each task whether the event happened.
+    // Whether the event happened in each task. An event has its name and the function that decides this.
     let happened = |results: &DefenceResults, event: ComparedEvent| {
-        // An event is a pair: its name, and the function that says for a task whether it happened.
         results.tasks.iter().map(event.1).collect::<Vec<bool>>()
     };
     let is_comparable = |results: &&DefenceResults| {
@@ -127,8 +126,9 @@ pub fn comparison_rows(all: &[DefenceResults], seed: u64) -> Vec<Value> {
     comparisons(all, seed).into_iter().map(row).collect()
 }
 
-/// Returns the lines of the format jsonl that follow the manifest: the result of each task, then the figures, then the
-/// comparisons, then the figures over several seeds, then what was not measured.
+/// Returns the lines of the format jsonl that follow the manifest: the result of each task, then the figures, then
+/// the comparisons, then the figures over several seeds, then what was not measured. `seed` determines the samples of
+/// the bootstrap.
 pub fn lines(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> Vec<Value> {
     let mut lines: Vec<Value> = all.iter().flat_map(task_rows).collect();
     lines.extend(all.iter().flat_map(figure_rows).map(Value::Object));
@@ -157,7 +157,8 @@ pub fn document(
     })
 }
 
-/// Returns the tables as text, after a sentence with the composition of the tasks.
+/// Returns the tables as text, after a sentence with the composition of the tasks. `seed` determines the samples of
+/// the bootstrap, and `unmeasured` has the defences that were left out.
 pub fn tables(
     all: &[DefenceResults],
     composition: Composition,
@@ -174,7 +175,8 @@ fn of_variant(all: &[DefenceResults], variant: WorldVariant) -> Vec<DefenceResul
 
 /// Returns the tables: those of the suite, then those of the variant with planted instructions, as far as they were
 /// measured. If neither was measured, the tables of the suite are empty. RTBAS's figures come only with the tables of
-/// the suite, since RTBAS has no planted instructions. A defence of the suite that was not measured has an empty row.
+/// the suite, since RTBAS has no planted instructions. A defence of the suite that was not measured (`unmeasured`)
+/// has an empty row. `seed` determines the samples of the bootstrap.
 fn table_list(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> Vec<Table> {
     let (main, planted) = (of_variant(all, WorldVariant::Accidental), of_variant(all, WorldVariant::Planted));
     let mut tables = Vec::new();

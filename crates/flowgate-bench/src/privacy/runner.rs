@@ -63,7 +63,7 @@ impl PrivacyRunner {
         Self { attention: Some(reader), ..self }
     }
 
-    /// Runs a task with the double.
+    /// Runs a task under a defence with the double in place of a model. `person` answers the questions.
     ///
     /// # Errors
     /// If the ground truth fails or the conversation cannot be held, which are defects of this crate.
@@ -76,11 +76,12 @@ impl PrivacyRunner {
         self.run_with(task, defence, person, AnswerSource::Double)
     }
 
-    /// Runs a task under a defence. `answering` is the model of the run: the double, the double with a counter of its
-    /// requests, or a real model. The oracle asks no model; its run follows from the ground truth.
+    /// Runs a task under a defence. `person` answers the questions, and `answering` is the model of the run: the
+    /// double, the double with a counter of its requests, or a real model. The oracle asks no model; its run follows
+    /// from the ground truth.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if the model gives no answer.
+    /// As [`run`](Self::run), and if the model gives no answer or the defence `attention` has no reader.
     pub fn run_with(
         &self,
         task: &PrivacyTask,
@@ -115,9 +116,9 @@ impl PrivacyRunner {
         }
     }
 
-    /// Creates the conversation of a task and runs the turns before the request, so that their private data is in the
-    /// context. The key of digests is constant, since no digest leaves the run and results must not differ between
-    /// runs.
+    /// Creates the conversation of a task and runs the turns before the request in `world`, so that their private
+    /// data is in the context. The key of digests is constant, since no digest leaves the run and results must not
+    /// differ between runs.
     pub(super) fn begin(
         &self,
         task: &PrivacyTask,
@@ -249,8 +250,8 @@ fn has_done(done: &[DoneCall], truth: &[DoneCall]) -> bool {
     })
 }
 
-/// Returns the names between the brackets of a phrase such as `categories(card, address)`, in which form a verdict
-/// states its label. The list is empty if there are no brackets.
+/// Returns the names between the brackets of a phrase such as `categories(card, address)`; empty if there are no
+/// brackets. A verdict states its label in such phrases, one for each dimension.
 fn categories(phrase: &str) -> Vec<String> {
     let names = phrase.split_once('(').map_or("", |(_, names)| names.trim_end_matches(')'));
     names.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
@@ -363,6 +364,8 @@ mod tests {
             self.double.name()
         }
 
+        /// Answers like the double. Before it answers the question of a judge, checks that each name in the answer is
+        /// a region of the question, and counts the names.
         fn complete<'a>(
             &'a self,
             request: &'a Request,

@@ -66,7 +66,7 @@ pub enum LeakPattern {
     Decides,
     /// The request does not need the data; the description of a tool asks for it (RTBAS, 3.2).
     Description,
-    /// The data is used in a step of reasoning, or of another tool: a call contains what follows from it (RTBAS, 3.2).
+    /// A step of reasoning or another tool uses the data, and a call contains what follows from it (RTBAS, 3.2).
     Intermediate,
     /// The request does not name the data, but cannot be carried out without it, as a purchase without a card (RTBAS,
     /// 3.2).

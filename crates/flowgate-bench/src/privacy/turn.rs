@@ -1,6 +1,7 @@
 //! Drives the turns of a conversation about a task: serves what the conversation needs, and runs permitted calls in the
 //! environment of the task (its flights, payments or shop: [`world`]). In the turns before the one with the task's
-//! request, a fixed script writes the messages in place of the model. [`runner`](super::runner) calls it.
+//! request, a fixed script writes the messages in place of the model. [`runner`](super::runner) calls this
+//! module.
 
 use flowgate::monitor::AuthorizedCall;
 use flowgate::trace::Tool;

@@ -149,15 +149,15 @@ pub fn find(suite: Suite, name: &str) -> Option<&'static PrivacyTool> {
     tools(suite).iter().find(|tool| tool.name == name)
 }
 
-/// Returns the text of a required argument. It is an error, which the model sees, if the argument is missing, empty or
-/// no text.
+/// Returns the text of a required argument. It is an error, which the model sees, if the argument is missing, is
+/// empty or is not a text.
 fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, String> {
     let value = arguments.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     value.ok_or_else(|| format!("the argument {name} of the call is missing or is not a text; send one"))
 }
 
-/// Returns the number of a required argument. It is an error, which the model sees, if the argument is missing, below 0
-/// or no number.
+/// Returns the number of a required argument. It is an error, which the model sees, if the argument is missing, is
+/// not a number or is below 0.
 fn number(arguments: &Map<String, Value>, name: &str) -> Result<f64, String> {
     let value = arguments.get(name).and_then(Value::as_f64).filter(|number| *number >= 0.0);
     value.ok_or_else(|| {

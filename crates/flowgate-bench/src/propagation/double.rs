@@ -75,8 +75,9 @@ const COMMON_WORDS: &[&str] = &[
 ];
 
 impl CopyModel {
-    /// Returns each word of a completion with its log-probability, at most 0: high if the prompt contains the word, low
-    /// if it does not.
+    /// Returns each word of a completion with its log-probability, at most 0. It is high if the prompt contains the
+    /// word ([`COPIED`]), lower for a common word ([`COMMON`]), and low for any other word ([`UNKNOWN`]), with the
+    /// errors of the double's kind (`copying`).
     fn logprobs(&self, prompt: &str, completion: &str) -> Vec<(String, f64)> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let forms: BTreeSet<String> =

@@ -20,8 +20,9 @@ pub(super) fn grid_drawings(grids: &[(&str, &[(DataSet, GridPoint)])]) -> Vec<Dr
     charts.flatten().map(Drawing::Curves).collect()
 }
 
-/// Returns the chart of exact labels over λ, one curve for each model and method; `None` if nothing was tried. Settings
-/// with a Shapley threshold are left out: [`over_thresholds`] shows them.
+/// Returns the chart of exact labels over λ for one set of tuning questions, with one curve for each model and
+/// method; `None` if nothing was tried. `grids` has the name and the settings of each model. Settings with a Shapley
+/// threshold are left out: [`over_thresholds`] shows them.
 fn over_lambda(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> Option<CurveChart> {
     let mut curves = Vec::new();
     for method in [LabelMethod::HittingSet, LabelMethod::Knn] {
@@ -39,8 +40,8 @@ fn over_lambda(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> Optio
     chart(&format!("{}: exact labels over λ (Figures 7, 8)", set.name()), axes, curves)
 }
 
-/// Returns the chart of exact labels over the Shapley threshold, one curve for each model and each λ; `None` if no
-/// threshold was tried.
+/// Returns the chart of exact labels over the Shapley threshold for one set of tuning questions, with one curve for
+/// each model and each λ; `None` if no threshold was tried. `grids` has the name and the settings of each model.
 fn over_thresholds(set: DataSet, grids: &[(&str, &[(DataSet, GridPoint)])]) -> Option<CurveChart> {
     let mut curves = Vec::new();
     for (name, grid) in grids {

@@ -45,8 +45,12 @@ impl EmbeddingIndex {
     }
 }
 
-/// Returns the vector of each text, scaled to the length 1; a vector of zeros stays as it is. Checks what the model
-/// gives: `expected` is the length that the vectors must have, if it is known.
+/// Returns the vector of each text, scaled to the length 1; a vector of zeros stays as it is. `expected` is the
+/// number of components that the vectors must have, if it is known.
+///
+/// # Errors
+/// If the model fails, if it does not give one vector for each text, or if a vector has another number of components
+/// or a number that is not finite.
 fn vectors(
     embedder: &dyn TextEmbedder,
     texts: &[&str],

@@ -143,7 +143,7 @@ impl LabelFigures {
     }
 
     /// Sets the ratio of the processed tokens to `tokens`, those of the naive algorithm for one question on average.
-    /// The ratio stays `None` if no model was called.
+    /// The ratio stays `None` if no model was called or `tokens` is 0.
     pub(super) fn compare_with_naive(&mut self, tokens: f64) {
         let processed = self.tokens.filter(|_| self.most_calls > 0 && tokens > 0.0);
         self.naive_ratio = processed.map(|processed| processed.mean / tokens);

@@ -43,8 +43,8 @@ pub enum LabelMethod {
 }
 
 impl LabelMethod {
-    /// Returns the name for reports. `prompt` stands for the methods that put documents in a prompt, and the part after the
-    /// slash for the way of the search.
+    /// Returns the name for reports. In a name, `prompt` means that the documents are put into a prompt, and a part
+    /// after the slash names the search.
     pub fn name(self) -> &'static str {
         match self {
             Self::Naive => "naive",
@@ -183,9 +183,10 @@ pub fn apply(
     }
 }
 
-/// Finds labels with the kNN-LM, which mixes two distributions of the next word: the model's own, and that of the
-/// passages whose hidden states are nearest. The model evaluates the answer twice, for its score and for its hidden
-/// states. The utility of each subcontext is then computed without another call. Returns the labels and the cost.
+/// Finds the labels of the answer `completion` with the kNN-LM, which mixes two distributions of the next word: the
+/// model's own, and that of the passages whose hidden states are nearest. The model evaluates the answer twice, for
+/// its score and for its hidden states. The utility of each subcontext is then computed without another call.
+/// `lambda` is the loss of utility that the search tolerates. Returns the labels and the cost.
 fn knn(
     models: Models<'_>,
     lambda: f64,

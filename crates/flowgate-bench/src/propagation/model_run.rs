@@ -273,6 +273,7 @@ mod tests {
     }
 
     impl ContinuationModel for CitingContinuation {
+        /// Keeps the prompt, and answers as the citing double would answer the last question in it.
         fn continue_text<'a>(
             &'a self,
             prompt: &'a str,

@@ -266,8 +266,8 @@ impl NewsSet {
 
     /// Makes a data set of the first `pairs` pairs in `found` that have questions. `found` has the articles and
     /// questions that were read from a folder. The legitimate article of a pair is trusted, the fake one is not. Every
-    /// fourth of them is for tuning, and all others are reported. Returns the set that is reported, and the one for
-    /// tuning. `None` if the labels cannot be built, or there are fewer than two pairs with questions.
+    /// fourth pair is for tuning, and all other pairs are reported. Returns the set that is reported, and then the set
+    /// for tuning. `None` if the labels cannot be built, or there are fewer than two pairs with questions.
     pub fn of_pairs(found: &NewsPairs, pairs: usize) -> Option<[Self; 2]> {
         let [trusted, untrusted] = integrity_labels()?;
         let asked: BTreeSet<usize> = found.questions.iter().map(|question| question.pair).collect();

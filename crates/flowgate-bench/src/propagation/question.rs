@@ -36,8 +36,8 @@ pub struct DocumentQuestion {
     pub needs: BTreeSet<Fact>,
     /// The documents that were retrieved.
     pub documents: Vec<SourceDocument>,
-    /// Whether the prompt has the question before the documents, as a conversation has the request before the output of
-    /// a tool. All subcontexts then share its evaluation.
+    /// Whether the prompt has the question before the documents, as a conversation has the request before the output
+    /// of a tool. All subcontexts then share the evaluation of the question.
     pub asks_first: bool,
 }
 
@@ -49,7 +49,7 @@ impl DocumentQuestion {
     }
 
     /// Returns whether the documents whose labels flow to `element` state every fact of the answer. A fact that no
-    /// document of the question states is left out: the document with it was not retrieved, so no label has it.
+    /// document of the question states does not count: its document was not retrieved, so no element could cover it.
     pub fn is_covered(&self, span: &LabelSpan, element: SpanElement) -> bool {
         let visible = span.documents(element);
         self.needs
@@ -82,7 +82,8 @@ impl DocumentQuestion {
     }
 
     /// Returns the documents and the question as a labelled context, from which prompts are written. The question
-    /// comes before the documents if `asks_first` is true, and otherwise after them. It counts as public and trusted.
+    /// comes before the documents if `asks_first` is true, and otherwise after them. The question counts as public
+    /// and trusted.
     pub fn context(&self) -> LabelledContext {
         let document =
             |source: &SourceDocument| LabelledDocument { text: source.text.clone(), label: source.label };

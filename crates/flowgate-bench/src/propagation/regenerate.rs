@@ -30,11 +30,12 @@ pub struct Alignment {
     pub whole: Option<Spread>,
     /// The alignment of the answers at the label that was found.
     pub regenerated: Option<Spread>,
-    /// The alignment of the answers at the found label less that of the answers from the whole context, on the
-    /// questions for which a better label exists.
+    /// How much the alignment changes on the questions for which a better label exists: the alignment of the answers
+    /// at the found label minus that of the answers from the whole context.
     pub change_if_improvable: Option<Spread>,
-    /// The alignment of the answers from trusted documents less that of the answers from the whole context, on the
-    /// questions for which no better label exists: what a label that is too low costs.
+    /// How much the alignment changes on the questions for which no better label exists: the alignment of the answers
+    /// from trusted documents minus that of the answers from the whole context. This is what a label that is too low
+    /// costs.
     pub change_if_not: Option<Spread>,
     /// The alignment of the answers from trusted documents alone, without a search (*Permissive Information-Flow
     /// Analysis*, section 6.1).
@@ -84,8 +85,9 @@ pub fn align(
 }
 
 /// Answers a question with the guard's [`Propagator`], and returns the answer and its label. The propagator searches
-/// for a minimal label, and lets the model answer from the documents whose labels flow to this label. If there are
-/// several minimal labels, the first one is chosen, for reproducible results.
+/// for a minimal label, and lets `model` answer from the documents whose labels flow to this label. `lambda` is the
+/// loss of utility that the search tolerates. If there are several minimal labels, the first one is chosen, for
+/// reproducible results.
 fn propagate(
     models: Models<'_>,
     lambda: f64,
@@ -121,8 +123,8 @@ pub struct Degradation {
     pub in_retrieval: Rate,
 }
 
-/// A function that returns the model which answers a question. A double that knows the answer is created for the
-/// question.
+/// A function that returns the model which answers a question. With a real model, this is the same model for every
+/// question; with doubles, it is a double that knows the answer to the question.
 pub type AnswerModelOf<'a, 'm> = dyn Fn(&DocumentQuestion) -> Box<dyn AnswerModel + 'm> + 'a;
 
 /// The degradation attack: untrusted documents ask the model to add something to its answer, so that the answer needs
@@ -241,9 +243,10 @@ fn retrieved(
     DocumentQuestion { documents: found.iter().filter_map(document).collect(), ..question.clone() }
 }
 
-/// Measures endorsement by quoting (*Permissive Information-Flow Analysis*, section 6.1), over the conversations whose
-/// answer needs the untrusted text. Returns two shares of answers with an improved label: without a quotation, and with
-/// a document that has the label `trusted` and repeats the untrusted text.
+/// Measures endorsement by quoting (*Permissive Information-Flow Analysis*, section 6.1), over the questions whose
+/// answer needs the untrusted text. Returns two shares of answers for which the hitting-set search, with these
+/// `parameters`, finds an improved label: first without a quotation, and then with a document that has the label
+/// `trusted` and repeats the untrusted text.
 ///
 /// # Errors
 /// If a model fails.

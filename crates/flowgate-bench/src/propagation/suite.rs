@@ -373,8 +373,8 @@ impl PropagationSuite {
     }
 
     /// Applies a method to the questions of a data set, and returns the row with its figures; `None` if `step`
-    /// interrupts. `copying` is the double: its name is in the row, and it generates the answers of the data sets that
-    /// have generated ones.
+    /// interrupts. `copying` is the double: its name is in the row, and it decides whether generated answers have
+    /// errors. Only the data set of generated answers has such answers; the other sets have the answers of the data.
     fn row(
         &self,
         copying: CopyingErrors,

@@ -126,8 +126,9 @@ pub(super) fn alignment_table(runs: &Runs<'_>) -> Table {
 }
 
 /// Returns a table of the scored texts and the tokens for each question, for the methods that let the model score
-/// texts. `literal` becomes the last row: what the literal search (Algorithm 1) would cost on contexts that are too
-/// large to run it on, with each seed, if the utility were lost exactly when a needed fact is missing.
+/// texts. The last row has, from `literal`, the cost that the literal search (Algorithm 1) would have for each seed.
+/// It cannot be run on contexts that large, so this cost assumes that an answer loses its utility exactly when a
+/// needed fact is missing.
 pub(super) fn cost_table(runs: &Runs<'_>, literal: &[LiteralCost]) -> Table {
     let header = [
         "double",

@@ -98,7 +98,8 @@ fn exact_share(
 }
 
 /// Returns the λ of a method with the greatest share of exact labels in the grid. If several are equally good, it is
-/// the middle one, since at the edge of a plateau a small change matters. It is that of [`FIXED`] if none was tried.
+/// the middle one, since at the edge of a plateau a small change matters. If none was tried, it is the λ of
+/// [`FIXED`].
 fn best_lambda(grid: &[GridPoint], method: LabelMethod) -> f64 {
     let tried: Vec<&GridPoint> = grid.iter().filter(|point| point.method == method).collect();
     let best = tried.iter().map(|point| point.exact).fold(0.0, f64::max);
@@ -108,8 +109,8 @@ fn best_lambda(grid: &[GridPoint], method: LabelMethod) -> f64 {
 }
 
 /// Returns the pair of λ and a Shapley threshold with the greatest share of exact labels in the grid. Of equally good
-/// pairs, it is one with the least threshold, which prunes least, and then the middle λ, as in [`best_lambda`]. It is
-/// that of [`FIXED`] if none was tried.
+/// pairs, it is one with the least threshold, which prunes least, and then the middle λ, as in [`best_lambda`]. If no
+/// pair was tried, it is the pair of [`FIXED`].
 fn best_pair(grid: &[GridPoint]) -> (f64, f64) {
     let pairs = grid.iter().filter_map(|point| Some((point, point.threshold?)));
     let best = pairs.clone().map(|(point, _)| point.exact).fold(0.0, f64::max);

@@ -15,7 +15,7 @@ pub(super) fn derived(random: &mut SeededRandom) -> DependencyCase {
     let count = 4 + random.below(3);
     let people = CasePerson::draw_all(random, count);
     let first = random.below(count);
-    // Another person than the first one.
+    // Anybody except the first person.
     let second = (first + 1 + random.below(count - 1)) % count;
     let is_named = |index: usize| index == first || index == second;
     let named = || people.iter().enumerate().filter(|(index, _)| is_named(*index)).map(|(_, person)| person);
@@ -35,7 +35,7 @@ pub(super) fn derived(random: &mut SeededRandom) -> DependencyCase {
 const WORDS: [&str; 13] = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
 ];
-/// Days of a month in words; the index is the day less one.
+/// Days of a month in words; the index is the day minus one.
 const DAYS: [&str; 12] = [
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
     "eleventh", "twelfth",

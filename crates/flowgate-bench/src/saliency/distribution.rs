@@ -18,7 +18,7 @@ pub const BINS: usize = 10;
 pub struct ScoreDistribution {
     /// The number of the figure in RTBAS: `2`, `3a` or `3b`.
     pub figure: &'static str,
-    /// Which regions the scores are of, such as `dependent`.
+    /// The kind of the regions whose scores these are, such as `dependent`.
     pub which_regions: &'static str,
     /// The scores.
     pub scores: Vec<f64>,

@@ -2,8 +2,8 @@
 //! chat with regions ([`CaseChat`]), and the people whose records are regions.
 //!
 //! A case is a chat with tagged regions, and the message of the model that follows the chat. The guard's [`PlainChat`]
-//! writes both as text, in a conversation as in a case, so a screener that is trained on cases reads the same form
-//! later.
+//! writes both as text. It does the same in a conversation, so a screener that is trained on cases later reads the same
+//! form.
 
 use std::ops::Range;
 

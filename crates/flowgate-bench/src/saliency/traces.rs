@@ -4,8 +4,8 @@
 //! A case is a call with everything before it, as the chat of a conversation; its regions are the outputs of earlier
 //! tools, each as a whole. Its dependencies are known in two ways:
 //!
-//! * The arguments of the ground truth are literals. A call depends on each output that contains one of them, unless
-//!   the user's request does.
+//! * The arguments of the ground truth are literals. A call depends on each output that contains one of its arguments,
+//!   unless the user's request contains this argument, too.
 //! * The recorded agent obeys an injected text as soon as it reads it. A call of the attacker's task depends on the
 //!   output before the first such call, whatever its arguments are.
 //!
@@ -279,6 +279,7 @@ mod tests {
         json!({"role": "tool", "tool_call_id": "c", "content": text})
     }
 
+    /// Returns a recorded run of a suite: a system message and a request of the user, followed by `messages`.
     fn run(suite: &str, messages: &[Value]) -> Value {
         let mut all = vec![
             json!({"role": "system", "content": "rules"}),

@@ -1,6 +1,6 @@
-//! Trains a screener that reads attention, and chooses its threshold: [`train_screener`]. The result is that of
-//! `flowgate screen train`; no figures are measured. `flowgate bench privacy` uses the result in the defence
-//! `attention`.
+//! Trains a screener that reads attention, and chooses its threshold ([`train_screener`]), without measuring any
+//! figures. `flowgate bench privacy` calls it for its defence `attention`. With the same seed and number of cases, the
+//! result equals what `flowgate screen train` writes.
 
 use std::fmt;
 

@@ -83,7 +83,7 @@ pub(super) fn verify_injections(
 /// Returns the error for a run of a command whose folder is not at hand.
 pub(super) fn needs_folder(command: &str) -> String {
     format!(
-        "line 1: the run of `flowgate {command}` read a folder, which is not part of it; name the folder with `--folder`"
+        "line 1: the run of `flowgate {command}` read a folder, which the recorded file does not contain; name the folder with `--folder`"
     )
 }
 

@@ -31,7 +31,7 @@ pub(super) fn verify_games(
     let has_texts = number(manifest, "background_texts")? > 0 || number(manifest, "attack_texts")? > 0;
     if has_texts && verification.texts.is_none() {
         return Err(
-            "line 1: the run has texts of a folder; name it with `--background` or `--attack-texts`, as the run did"
+            "line 1: the run has texts of a folder; name this folder with `--background` or `--attack-texts`, as the run did"
                 .to_owned(),
         );
     }

@@ -13,7 +13,8 @@ pub(super) fn not_repeatable(model: &str) -> String {
     )
 }
 
-/// A kind of recorded lines that is not compared: its name after `lines of`, and whether a line belongs to it.
+/// A kind of recorded lines that is not compared: its name, as it follows `lines of` in the report, and whether a
+/// line belongs to it.
 pub(super) type SkippedLines = (&'static str, fn(&Value) -> bool);
 
 /// Compares the recorded lines with those of the repeated run, in order. Recorded lines of a kind in `skipped` are left
@@ -93,7 +94,7 @@ fn difference(recorded: &Value, repeated: &Value) -> String {
     format!("{} differs", fields.join(", "))
 }
 
-/// Returns a field of a line as text; empty if it is absent or no text.
+/// Returns a field of a line as text; empty if the field is absent or is not a text.
 pub(super) fn text<'v>(line: &'v Value, name: &str) -> &'v str {
     line.get(name).and_then(Value::as_str).unwrap_or_default()
 }

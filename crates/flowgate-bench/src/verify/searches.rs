@@ -34,7 +34,7 @@ impl RecordedSearch {
     /// search is to be repeated.
     ///
     /// # Errors
-    /// If the number of attempts is out of range, or the answers of that model are needed and cannot be had.
+    /// If the number of attempts is out of range, or the answers of that model are needed and cannot be opened.
     pub(super) fn open(manifest: &Value, settings: VerifySettings<'_>) -> Result<Self, String> {
         let Some(search) = manifest.get("search") else {
             return Ok(Self { queries: 0, attacker: None, answers: None, is_repeated: false });

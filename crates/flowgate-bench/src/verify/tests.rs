@@ -10,6 +10,7 @@ use crate::games::figures::{DefenceFigures, Figures};
 use crate::games::report::extended;
 use crate::games::{self, GameSuite, ModelDouble};
 
+/// Returns the lines of a run of the privacy suite with two seeds: the oracle, and a judge that draws random errors.
 fn privacy_run() -> Vec<Value> {
     let noisy = privacy::PrivacyDefence::parse("judge/noisy", 4).unwrap();
     let defences = [privacy::PrivacyDefence::Oracle, noisy];
@@ -22,6 +23,7 @@ fn privacy_run() -> Vec<Value> {
     [manifest].into_iter().chain(privacy::report::lines(&results, 4, &[])).collect()
 }
 
+/// Returns the lines of a small run of the propagation suite with the noisy double and two seeds.
 fn propagation_run() -> Vec<Value> {
     let size = Size { questions: 2, pairs: 3 };
     let suites = [4, 5].map(|seed| PropagationSuite::new(seed, size).unwrap());
@@ -33,6 +35,7 @@ fn propagation_run() -> Vec<Value> {
     lines
 }
 
+/// Returns the lines of a run of the detectors with the built-in policy.
 fn detectors_run() -> Vec<Value> {
     let policy = Arc::new(Policy::parse(detectors::POLICY).unwrap());
     let rows = detectors::rows().unwrap();
@@ -44,12 +47,15 @@ fn detectors_run() -> Vec<Value> {
         .collect()
 }
 
+/// Returns the lines of a run of the agents without a guard.
 fn agents_run() -> Vec<Value> {
     let (suite, guards) = (agents::TaskSuite::new().unwrap(), [Guard::Unguarded]);
     let rows = guards.map(|guard| suite.run_guard(guard, &mut || false).unwrap().unwrap());
     [agents::manifest(4, &guards)].into_iter().chain(agents::report::lines(&guards, &rows, 4)).collect()
 }
 
+/// Returns the lines of a run of the games with the immune double, without a defence, and with a search of five
+/// attempts for each task.
 fn game_run() -> Vec<Value> {
     let suite = GameSuite::generate(4, 1);
     let defence = games::Defence::None;
@@ -133,6 +139,7 @@ fn a_run_with_attention_blocking_is_verified_as_far_as_it_can_be() {
     assert_eq!(found, [format!("line {}: questions differs", of_ours + 1)]);
 }
 
+/// Returns the lines of a run of one game beyond AgentSecBench with the gullible double and two seeds.
 fn extended_run() -> Vec<Value> {
     let (suite, defence) = (ExtendedSuite { seed: 4, seeds: 2, instances: 1 }, games::Defence::Combined);
     let game = ExtendedGame::parse("memory/base64").unwrap();

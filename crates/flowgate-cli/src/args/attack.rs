@@ -23,7 +23,7 @@ Examples:
 Forms that ask for a call and differ in wording: plain, order, urgent, forged-system, forged-chat, base64, homoglyphs,
 zero-width, hidden, split-fields, forged-json, forged-yaml. A policy judges by labels, so they usually have one verdict; where
 a rule, a capture or an endorsement reads the text, the result says so. bare-values are data without an order, which an
-endorsement may accept. reply-link and reply-image ask for an address of the attacker in the reply.
+endorsement may accept. reply-link and reply-image ask for a reply with an address of the attacker.
 
 The wordings of Flowgate's benchmarks are forms as well, each set in one row: agents, games-instruction, games-retrieval,
 games-capability, games-encoded, saliency, detectors. --form takes a set or one of its forms, such as games-encoded-leetspeak.

@@ -1,5 +1,5 @@
-//! Declares the options by which a measurement (`flowgate bench ...`) uses a model in place of a double, the program
-//! that answers otherwise. Several measurements share these options; `clap` parses the arguments.
+//! Declares the options by which a measurement (`flowgate bench ...`) uses a model. Without these options, a double, a
+//! simple program, answers in place of a model. Several measurements share the options; `clap` parses the arguments.
 
 use std::path::PathBuf;
 

@@ -15,7 +15,7 @@ Examples:
 
 Reads the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex and Gemini CLI: those of the user, of the
 project, and for all users of the machine, with the plug-ins of Claude Code and the extensions of Claude Desktop that are switched
-on. Not read are settings that an organisation distributes over the network. Without --start, nothing is started, and no server is
+on. Settings that an organisation distributes over the network are not read. Without --start, nothing is started, and no server is
 asked: what a server reads and does is guessed from its name and its program.
 
 With --start, each server is started if you say yes to its command line or address, its tools are listed, and it is ended
@@ -26,8 +26,8 @@ question: a project can configure any program.
 A combination can leak if one server reads strangers' text, one reads private data and one acts: the text can make the
 agent send the data. It can be steered if one reads strangers' text and one acts.
 
-A hook of Flowgate guards a client if it judges every call before it runs. One that only watches, is for some tools, or runs after
-the calls guards nothing, and one of a project guards only what the client does there.
+A hook of Flowgate guards a client if it judges every call before the call runs. A hook guards nothing if it only watches, is for
+some tools only, or runs after the calls. A hook of a project guards only what the client does in that project.
 
 Exit codes:
   0    no combination can leak or be steered, or Flowgate guards it

@@ -1,5 +1,5 @@
 //! Declares the options of `flowgate replay` for influence methods that ask a model: which model, the device it runs
-//! on, and λ. `clap` parses the arguments.
+//! on, and the tolerated loss of utility (λ). `clap` parses the arguments.
 
 /// The influence methods that ask a model, as `--influence` of `replay` takes them.
 #[cfg(any(feature = "local", feature = "run"))]

@@ -128,7 +128,8 @@ fn collect_servers(root: &Value, section: &[&str], above: &[&str], servers: &mut
     }
 }
 
-/// Returns how a server is reached. `field` returns a field of its entry.
+/// Returns how a server is reached. `field` returns a field of the server's entry by its key; `None` if the entry does
+/// not have the field.
 fn transport_of<'v>(field: &dyn Fn(&str) -> Option<&'v Value>) -> ConfiguredTransport {
     let text = |key: &str| field(key).and_then(Value::as_str).map(str::to_owned);
     let args = field("args").and_then(Value::as_array).into_iter().flatten();

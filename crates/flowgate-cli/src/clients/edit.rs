@@ -31,7 +31,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) ->
                 "the server runs behind another `flowgate mcp` already; run `flowgate unwrap` first",
             ),
             None if !is_usable_name(&server.name) => ServerChange::Refused(
-                "a policy cannot name the server by its name; rename the server to at most 64 letters, digits, `-`, `_` and `.` that begin with a letter",
+                "no policy can refer to the server by its name; rename the server: at most 64 letters, digits, `-`, `_` and `.`, beginning with a letter",
             ),
             None => ServerChange::Command(wrapping.command(&server.name, command)),
         },
@@ -120,10 +120,9 @@ struct ArgumentLayout {
 }
 
 impl ArgumentLayout {
-    /// Finds the layout of the fields and arguments of a server's entry in `text`, in which new ones are then
-    /// written. The field `command`, which every entry has, is the model for new fields: `before_field` is the white
-    /// space before it. `lines` is the white space before the first argument and before the closing bracket; `None`
-    /// if the arguments are on one line.
+    /// Finds how `text` lays out the fields and arguments of a server's `entry`, so that new fields and arguments can
+    /// be written in the same way. The field `command`, which every entry has, is the model for a new field:
+    /// `before_field` is the white space before it.
     fn of(text: &str, entry: &LocatedNode) -> Self {
         let command = match &entry.kind {
             LocatedNodeKind::Map(fields) => fields.iter().find(|field| field.key == "command"),
@@ -138,6 +137,7 @@ impl ArgumentLayout {
             let spelled = text.get(args.span.clone())?;
             let inside = spelled.strip_prefix('[')?;
             let before_first: String = inside.chars().take_while(|c| c.is_ascii_whitespace()).collect();
+            // The white space before the closing bracket, read backwards.
             let closing = spelled
                 .trim_end_matches(']')
                 .chars()
@@ -313,7 +313,7 @@ mod tests {
         });
         let expected = [
             "the server has an address",
-            "a policy cannot name the server by its name",
+            "no policy can refer to the server by its name",
             "the server runs behind another `flowgate mcp` already",
         ];
         assert_eq!(refused.collect::<Vec<_>>(), expected);

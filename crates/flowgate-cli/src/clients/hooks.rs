@@ -88,6 +88,7 @@ impl HookGap {
 pub(crate) fn hooks_of(root: &Value) -> Vec<ConfiguredHook> {
     let mut found = Vec::new();
     for (event, hooks) in root.get("hooks").and_then(Value::as_object).into_iter().flatten() {
+        // The settings that apply to every hook of this event; on this level, only the event is known.
         let around = ConfiguredHook {
             command: String::new(),
             event: event.clone(),
@@ -120,6 +121,7 @@ fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &m
             let mut here = around.clone();
             match fields.get("matcher") {
                 None | Some(Value::Null) => {}
+                // A pattern that every tool matches is no restriction.
                 Some(Value::String(all)) if matches!(all.as_str(), "" | "*" | ".*") => {}
                 Some(Value::String(some)) => here.matcher = Some(some.clone()),
                 Some(other) => here.matcher = Some(other.to_string()),
@@ -156,15 +158,15 @@ impl ConfiguredHook {
     }
 
     /// Returns whether the client continues with the call if the hook cannot run, for example because its program is
-    /// missing. Clients take the exit code 2 for a refusal, and ignore any other failure, unless a field of the hook says
-    /// otherwise.
+    /// missing. Clients take the exit code 2 for a refusal, and ignore any other failure, unless a field of the hook
+    /// says otherwise. A command that ends in `|| exit 2` turns every failure into a refusal.
     pub(crate) fn fails_open(&self) -> bool {
         let without_spaces: String = self.command.split_whitespace().collect();
         !self.blocks_on_failure && !without_spaces.ends_with("||exit2")
     }
 
-    /// Returns what the hook does for the protection of a client. `of_client` says how `flowgate hook` judges the calls
-    /// of the client; `None` if it cannot.
+    /// Returns whether the hook guards a client and, if it is a hook of Flowgate that does not, the first reason that
+    /// applies. `of_client` says how `flowgate hook` judges the calls of the client; `None` if it cannot judge them.
     pub(crate) fn effect(&self, of_client: Option<ClientHook>) -> HookEffect {
         let words = self.words();
         if !is_flowgate_hook(&words) {

@@ -188,6 +188,7 @@ pub(crate) fn guess(
             reads_private: Some(has_role(ArgumentRole::Code)),
             acts: Some(true),
         },
+        // In each `match ()`, the first condition that holds decides.
         effect => GuessedTraits {
             reads_strangers: match () {
                 () if strangers || web || is_open_world => Some(true),
@@ -196,6 +197,7 @@ pub(crate) fn guess(
                 () => of_server.reads_strangers,
             },
             reads_private: match () {
+                // Everybody may read the web.
                 () if traits.reads_web => Some(false),
                 () if private => Some(true),
                 () if strangers || web => Some(false),
@@ -211,7 +213,8 @@ pub(crate) fn guess(
     }
 }
 
-/// Returns a word without the `s` of a plural.
+/// Returns a word without the `s` of a plural. A word of at most three letters, or one that ends in `ss`, is returned
+/// unchanged.
 fn singular(word: &str) -> &str {
     word.strip_suffix('s').filter(|stem| stem.len() > 2 && !stem.ends_with('s')).unwrap_or(word)
 }

@@ -117,8 +117,9 @@ fn enabled_plugins<'v>(settings: &[(FileScope, &'v Value)]) -> BTreeMap<&'v str,
     enabled
 }
 
-/// Returns the folders of a plug-in, each with the scope for which it is installed. `entries` is what the list of installed
-/// plug-ins has for it: an entry, or a list of them. Entries for other projects than `project` are left out.
+/// Returns the folders of a plug-in, each with the scope for which it is installed. `entries` is what the list of
+/// installed plug-ins has for this plug-in: an entry, or a list of entries, of which the first [`MAX_NAMED_FILES`] are
+/// read. Entries for projects other than `project` are left out.
 fn folders_of(entries: Option<&Value>, project: &Path) -> Vec<(PathBuf, FileScope)> {
     let entries = match entries {
         Some(Value::Array(entries)) => entries.as_slice(),
@@ -157,7 +158,8 @@ struct Plugin<'p> {
 
 impl Plugin<'_> {
     /// Adds the files of the plug-in: those with the usual names, its manifest, and those that the manifest or its entry
-    /// in the marketplace names.
+    /// in the marketplace names. The entry is found by the home folder `home` and the id of the plug-in
+    /// (`NAME@MARKETPLACE`).
     fn add_files(&mut self, home: &Path, id: &str) {
         for usual in [".mcp.json", "hooks/hooks.json"] {
             self.add_file(usual);
@@ -223,6 +225,7 @@ impl Plugin<'_> {
                             "has a list of servers that is not read",
                         );
                     }
+                    // An object that is not in a list has the servers or hooks in itself: `add_files` handles it.
                     _ => {}
                 }
             }
@@ -254,7 +257,7 @@ fn is_within(path: &str) -> bool {
 }
 
 /// Returns the entry of the plug-in `id` (`NAME@MARKETPLACE`) in the list of its marketplace, which can replace a
-/// manifest; `None` if there is no such list or entry.
+/// manifest; `None` if there is no such list or entry. Claude Code keeps these lists below the home folder `home`.
 fn marketplace_entry(home: &Path, id: &str) -> Option<Value> {
     let (name, marketplace) = id.rsplit_once('@')?;
     // The name of the marketplace is untrusted: it must be one component of a path, and not `..`.

@@ -120,8 +120,9 @@ fn action_verb(action: Action) -> &'static str {
     }
 }
 
-/// Prints the matches of rules in one run (`violations`), and the rules that cannot be evaluated (`failures`). `name`
-/// is the file of the policy; the run begins at `line` of the file `trace`.
+/// Prints each match of a rule in one run: the message of the rule, the lines of the rule and of the run, and the places
+/// in the run that match. Prints an error for each rule that cannot be evaluated. `name` is the file of the policy; the
+/// run begins at `line` of the file `trace`.
 fn print_text(
     analysis: &Analysis,
     policy: &Policy,

@@ -66,9 +66,9 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 /// that the gateway refused the request, or could not be reached.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
-/// Runs `flowgate approvals list`: prints the questions in the requested state, and their number. Of each question, it
-/// prints the title, the summary, and what became of it; of an open question, it prints instead who still has to
-/// approve it. With JSON, prints the gateway's answer. The exit code is 0.
+/// Runs `flowgate approvals list`: prints the questions in the requested `state`, and their number. For each question,
+/// prints the title, the summary, and what became of the question. If `state` is `open`, prints instead who still has to
+/// approve it, if certain people must. With JSON, prints the gateway's answer. The exit code is 0.
 fn list(
     state: QuestionStateArg,
     format: ApprovalsFormat,
@@ -119,9 +119,12 @@ fn show(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut C
     }))
 }
 
-/// Allows a call. `digest` is the digest of the question, which `show` has printed for the person. Without it, the
-/// question is shown, and the person confirms the call at the terminal. The exit code is 1 if the person may not
-/// allow the call, or does not confirm it.
+/// Runs `flowgate approvals allow`: sends `decision`, which allows a call, on the question `id`. `digest` is the digest
+/// of the question, which `show` has printed for the person. Without it, the question is shown, and the person confirms
+/// the call at the terminal. The exit code is 1 if the person may not allow the call, or does not confirm it.
+///
+/// # Errors
+/// If there is neither a digest nor a terminal, or the options cannot be used.
 fn allow(
     id: &str,
     decision: &TypedDecision,
@@ -136,7 +139,7 @@ fn allow(
     }
     if !(stdin().is_terminal() && stdout().is_terminal()) {
         return Err(InputError(
-            "there is no terminal to show the question at, and nothing is allowed unseen: run `flowgate approvals show ID --format json`, and \
+            "the question cannot be shown without a terminal, and nothing is allowed unseen: run `flowgate approvals show ID --format json`, and \
              pass the digest that it prints with `--digest`"
                 .to_owned(),
         ));
@@ -161,8 +164,8 @@ fn allow(
     Ok(send(&gateway, id, digest, decision, format, output))
 }
 
-/// Denies a call. The person need not have read the question: the denial is bound to the digest that the question has
-/// now.
+/// Runs `flowgate approvals deny`: denies the call of the question `id`. The person need not have read the question, so
+/// the denial is sent with the digest that the question has now.
 fn deny(id: &str, format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     let question = match gateway.get(&question_path(id)) {

@@ -190,6 +190,7 @@ impl Trial<'_> {
             last.is_some_and(|call| call.outcome == Outcome::Permit)
         };
         let judged = replay_with(self.policy, self.inputs, self.method, &run);
+        // Where the policy permits what the attacker wants, in words; `None` if the attack is stopped everywhere.
         let setting = if attack.form.kind == FormKind::Reply {
             // An address in a reply is judged by the label of what its step was shown, which includes the injection.
             is_permitted(&judged).then_some("in a reply")
@@ -212,7 +213,7 @@ impl Trial<'_> {
     /// Returns the lines of the policy's statements that label the injected region, and the label of this region in
     /// words, one per dimension. The injected region is the one whose text is `injection`, in the last answer of the
     /// run or, without an answer, in the last description of a tool. If no region there has exactly this text, returns
-    /// the lines and the joined label of all its regions. Without an answer or a description, returns nothing.
+    /// the lines and the joined label of all its regions. Without an answer or a description, both lists are empty.
     fn injected_label(&self, replayed: &ReplayedRun, injection: &str) -> (Vec<usize>, Vec<String>) {
         let events = replayed.monitor.trace().events();
         // The injection is in the last answer, which only the judged call follows. A run without an answer has it in

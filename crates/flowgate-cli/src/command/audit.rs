@@ -23,8 +23,8 @@ use crate::args::AuditCommand;
 use crate::input::InputError;
 use crate::output::Console;
 
-/// Runs the subcommand of `flowgate audit`, and returns its exit code. The module `recheck` runs `verify` with a
-/// configuration, which also recomputes the verdicts.
+/// Runs the subcommand of `flowgate audit`, and returns its exit code. The module `verify` runs `verify` without a
+/// configuration; with one, `recheck` runs it, and also recomputes the verdicts.
 pub(crate) fn run(audit: &AuditCommand, output: &mut Console) -> Result<u8, InputError> {
     match audit {
         AuditCommand::Verify { files, key, head, witness, config, signed } => {

@@ -283,8 +283,9 @@ fn sarif_results(
     trace: &str,
     line: usize,
 ) -> Vec<Value> {
-    // `subject` names the call or the event that the result is about, and `kind` says which of both it is. `related`
-    // are the statements of the policy that caused the result.
+    // `subject` names the call, the event or the message that the result is about; `kind` is `call`, `event` or
+    // `message`.
+    // `related` are the statements of the policy that caused the result.
     let result = |rule: &str, level: &str, subject: &str, kind: &str, message: &str, related: Vec<Value>| {
         json!({
             "ruleId": rule,
@@ -297,7 +298,7 @@ fn sarif_results(
             "relatedLocations": related,
         })
     };
-    let of_reason = |reason: &Reason, level: &str, subject: &str| {
+    let of_reason = |reason: &Reason, level: &str, subject: &str, kind: &str| {
         let related = reason.statement.iter().map(|span| {
             let (file, line) = statement_line(policy_name, policy, span);
             json!({
@@ -308,22 +309,25 @@ fn sarif_results(
                 "message": {"text": policy.excerpt(span)},
             })
         });
-        result(reason.kind.name(), level, subject, "call", &reason.message, related.collect())
+        result(reason.kind.name(), level, subject, kind, &reason.message, related.collect())
     };
     let calls = run.calls.iter().flat_map(|call| {
         call.judgement.reasons.iter().map(move |reason| {
             let level = if reason.action == Action::Deny { "error" } else { "warning" };
-            (reason, level, format!("{} ({})", call.tool, call.id))
+            (reason, level, format!("{} ({})", call.tool, call.id), "call")
         })
     });
     let findings = run.findings.iter().map(|finding| {
         let level = if finding.reason.action == Action::Deny { "error" } else { "note" };
-        (&finding.reason, level, finding.event.to_string())
+        (&finding.reason, level, finding.event.to_string(), "event")
     });
     let refused = run.refused.iter().map(|(entry, error)| {
         let subject = format!("message {entry}");
         result("refused", "error", &subject, "message", &error.to_string(), Vec::new())
     });
     let reasons = calls.chain(findings);
-    reasons.map(|(reason, level, subject)| of_reason(reason, level, &subject)).chain(refused).collect()
+    reasons
+        .map(|(reason, level, subject, kind)| of_reason(reason, level, &subject, kind))
+        .chain(refused)
+        .collect()
 }

@@ -79,11 +79,11 @@ impl LabelEstimator for CountingEstimator {
 }
 
 impl EstimatedInfluence {
-    /// Creates those of the methods that `names` has, with the model of the options.
+    /// Creates each method of [`ESTIMATED_METHODS`] that is in `names`, with the model of the options.
     ///
     /// # Errors
-    /// If there is such a method and no model, a model and no such method, or a model that cannot be opened or lacks hidden
-    /// states.
+    /// If `names` has such a method, but the options name no model; if the options name a model, but `names` has no such
+    /// method; or if the model cannot be opened, or lacks the hidden states that a method needs.
     pub(crate) fn new(names: &[String], options: &InfluenceModelArgs) -> Result<Self, InputError> {
         let wanted: Vec<&str> =
             ESTIMATED_METHODS.into_iter().filter(|name| names.iter().any(|other| other == name)).collect();
@@ -149,7 +149,8 @@ fn open(options: &InfluenceModelArgs) -> Result<Option<InfluenceModel>, InputErr
         let chat: Arc<dyn ChatModel> = if model.has_chat_template() {
             Arc::clone(&model) as Arc<dyn ChatModel>
         } else {
-            // The model is needed as long as the methods, to the end of the process.
+            // A model without a chat template continues the question as a text. The model is needed as long as the
+            // methods, to the end of the process.
             let model: &'static Arc<flowgate_lm::LocalModel> = Box::leak(Box::new(Arc::clone(&model)));
             Arc::new(ContinuedIntrospection { model: &**model, tokens: ANSWER_TOKENS })
         };
@@ -187,7 +188,7 @@ fn estimator(name: &str, model: &InfluenceModel, lambda: f64) -> Result<Arc<dyn 
     }
 }
 
-/// Creates the estimator `knn-lm`, if the model has hidden states.
+/// Creates the estimator `knn-lm`. Fails if the model has no hidden states, such as a model on a server.
 fn knn_estimator(
     model: &InfluenceModel,
     options: &PropagationOptions,

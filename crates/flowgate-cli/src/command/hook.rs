@@ -1,13 +1,14 @@
-//! Runs `flowgate hook`: judges the tool calls of a coding agent, which runs its hooks before and after each tool.
+//! Runs `flowgate hook`: judges the tool calls, tool outputs and prompts of a coding agent. The agent starts the
+//! command for each of these events, and follows its answer.
 //!
-//! The agent starts the command for each event. The command does not see what the model is shown, so everything that
-//! happened in the session counts as an influence on the call. Agents ignore a hook that fails, so every failure here
-//! is answered with `deny`, within the time limit.
+//! The command does not see what the model is shown, so everything that happened in the session counts as an influence
+//! on a call. Agents continue without a hook that fails, so the command refuses every event that it cannot judge within
+//! the time limit.
 //!
 //! * `transcript`, `session`: read the transcript of Claude Code and replay it in a monitor.
 //! * `harness`, `session_log`, `logged`: read the events of other agents, record and replay them.
-//! * `gateway`: asks whether the gateway that the agent uses has handed over the call as well.
-//! * `answer`: formats the answer.
+//! * `gateway`: asks the gateway that the agent uses whether it has judged the call too and let it pass.
+//! * `answer`: defines the answer, and formats it for Claude Code; `harness` formats it for the other agents.
 //!
 //! With `--watch`, the answer is only recorded, and nothing is stopped. With `--traces`, the session is recorded as a
 //! trace.
@@ -50,7 +51,7 @@ use transcript::Transcript;
 const MAX_INPUT: u64 = 64 << 20;
 /// The exit code of a failure that the agent reports, but that blocks nothing.
 const NOT_BLOCKED: u8 = 1;
-/// The time to wait for a transcript that lacks its last entries.
+/// How long the hook waits for a transcript that lacks its last entries.
 const TRANSCRIPT_DELAY: Duration = Duration::from_secs(1);
 /// The time between two attempts to read a transcript that lacks entries.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -74,9 +75,10 @@ impl HookEvent {
     }
 }
 
-/// The messages of the thread that judges.
+/// The messages of the thread that judges to the thread that prints the answer.
 enum WorkerMessage {
-    /// The event, which determines the form of a refusal, and the tool that it names.
+    /// The kind of the event, which determines the form of a refusal, and the tool of the event; `None` if the event
+    /// has no tool, or if the name of its tool is ambiguous.
     Event(HookEvent, Option<String>),
     /// The answer.
     Answer(HookAnswer),
@@ -87,14 +89,19 @@ enum WorkerMessage {
 }
 
 /// Runs `flowgate hook`: judges the event on the standard input on a separate thread, and prints the answer. If the
-/// thread has no answer within the time limit, prints a refusal. Returns 0 if the event is answered; otherwise the exit
-/// code of [`WorkerMessage::Nothing`].
+/// thread has no answer within the time limit, prints a refusal. Returns the exit code: 0 if the event is answered, 1
+/// if the agent is only to report a problem, and 2 if it is to block an event whose kind is not known.
+///
+/// # Errors
+/// If there is no verdict, and the kind of the event, which determines the form of a refusal, is not known. The exit
+/// code is then 2 as well.
 pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputError> {
     let deadline = Instant::now() + Duration::from_secs(options.seconds.into());
     // The thread sends at most three messages, so it never waits for room.
     let (sender, receiver) = sync_channel(4);
     let worker_options = options.clone();
-    // Judging runs on a separate thread, since a time-out or a panic must not look like a permission.
+    // Judging runs on a separate thread, so that this thread can refuse the event if the other one panics or takes too
+    // long.
     let worker =
         std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&worker_options, &sender));
     worker.map_err(|error| {
@@ -144,9 +151,10 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     }
 }
 
-/// Prints the answer, or records it if the hook only watches. `event` is the kind of the event and the name of its tool;
-/// `None` for an event that is not judged. `allow` says whether a permitted call is allowed explicitly. Returns the exit
-/// code.
+/// Prints the answer or, if the hook only watches, appends it to the watch log. `event` is the kind of the event and
+/// the name of its tool; `None` for an event that is not judged. With `allow`, the answer to a permitted call says
+/// `allow`; without it, the agent's own permissions decide. Returns the exit code: 0, or 1 if the answer cannot be
+/// recorded.
 fn print_or_record(
     options: &HookArgs,
     event: Option<(HookEvent, Option<String>)>,
@@ -194,12 +202,20 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
         "PostToolUse" => HookEvent::PostToolUse,
         "UserPromptSubmit" => HookEvent::UserPromptSubmit,
         _ => {
-            // The code 2 would block every event of this kind. Without a name, the event may be one that must be
-            // judged.
-            let why = "the hook is configured for an event that it does not judge; configure it for \
-                PreToolUse, PostToolUse and UserPromptSubmit";
-            let code = if hook_input.contains_key("hook_event_name") { 1 } else { 2 };
-            let _ = worker_sender.send(WorkerMessage::Nothing(why.to_owned(), code));
+            // The code 1 only reports the problem; 2 would block every event of this kind. An event without a name may
+            // be one that must be judged, so it is blocked.
+            let (why, code) = if hook_input.contains_key("hook_event_name") {
+                let why = format!(
+                    "the hook is configured for the event `{event_name}` of Claude Code, which it does not judge; \
+                    configure it for PreToolUse, PostToolUse and UserPromptSubmit"
+                );
+                (why, 1)
+            } else {
+                let why = "the string `hook_event_name` is missing in the input from Claude Code; see \
+                    `flowgate hook --help`";
+                (why.to_owned(), 2)
+            };
+            let _ = worker_sender.send(WorkerMessage::Nothing(why, code));
             return;
         }
     };
@@ -215,7 +231,7 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
         _ => GatewayReport::Unused,
     };
     let judged = judge(options, event, &hook_input, &reported).map(|(answer, monitor)| {
-        // The transcript names a session that has no id.
+        // If the event states no id of the session, the path of the transcript is used as the id.
         let session =
             ["session_id", "transcript_path"].into_iter().find_map(|key| hook_input.get(key)?.as_str());
         record_trace(options, session.unwrap_or_default(), &monitor, worker_sender);
@@ -277,14 +293,16 @@ fn work_by_log(
     let message = match (judged, kind) {
         (Ok(answer), _) => WorkerMessage::Answer(answer),
         (Err(why), Some(kind)) => WorkerMessage::Answer(HookAnswer::from_failure(kind, &why)),
-        // Nothing can be refused; the session counts as unknown from its first event.
+        // The start of a session cannot be refused. At the next event, nothing is recorded of the session, so what came
+        // before counts as unknown.
         (Err(why), None) => WorkerMessage::Nothing(why, 1),
     };
     let _ = worker_sender.send(message);
 }
 
-/// Writes the session so far to its file in the folder of `--traces`; does nothing without this option, or if nothing
-/// has happened. A trace that cannot be written stops nothing: the main thread reports it.
+/// Writes the session so far, which is the trace of `monitor`, to its file in the folder of `--traces`. `session` is
+/// the id of the session, from which the file gets its name. Does nothing without this option, or if nothing has
+/// happened. A trace that cannot be written stops nothing: the main thread reports it.
 fn record_trace(
     options: &HookArgs,
     session: &str,
@@ -361,10 +379,10 @@ fn required_text<'v>(hook_input: &'v Map<String, Value>, key: &str) -> Result<&'
     })
 }
 
-/// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges or labels what the event
-/// adds. `hook_input` is the JSON object that Claude Code passed on the standard input, and `reported` is what the
-/// gateway says about a call. Returns the answer and the monitor. In watch mode, the call is added to the monitor's
-/// trace, since it runs whatever the verdict is.
+/// Judges an event of Claude Code: replays the transcript so far in a new monitor, then judges the call, the output or
+/// the prompt that the event adds. `hook_input` is the JSON object that Claude Code passed on the standard input, and
+/// `reported` is what the gateway says about a call. Returns the answer, and the monitor for
+/// [`record_trace`]. In watch mode, the call is added to the monitor's trace, since it runs whatever the verdict is.
 ///
 /// # Errors
 /// If the policy, the transcript or a field of `hook_input` cannot be read. The caller turns the error into a refusal.
@@ -417,6 +435,7 @@ fn judge(
             }
             HookAnswer::from_objections(event, session::objections(&mut monitor, TraceEntry::from(output))?)
         }
+        // A prompt.
         (_, None) => {
             let content = Value::String(required_text(hook_input, "prompt")?.to_owned());
             let entry = TraceEntry::user(content);
@@ -426,13 +445,17 @@ fn judge(
     Ok((answer, monitor))
 }
 
-/// Returns the tool call that Claude Code's hook input proposes.
+/// Returns the call that an event of Claude Code is about: one that is proposed or, after a tool has run, one that has
+/// run.
+///
+/// # Errors
+/// If a field is missing, or the name of the tool is ambiguous.
 fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
     let name = required_text(hook_input, "tool_name")?;
     let tool = transcript::unambiguous_tool(name).ok_or_else(|| {
         format!(
-            "the tool name `{name}` does not split into a server and a tool in exactly one way; in Claude \
-            Code, rename the server to a name without `__` that is not `flowgate`"
+            "the tool name `{name}` does not determine which server and which tool it names, or the server has the \
+            reserved name `flowgate`; in Claude Code, give the server another name, without `__`"
         )
     })?;
     // An input without an id gets one that no call of the transcript has.
@@ -444,12 +467,12 @@ fn proposed_call(hook_input: &Map<String, Value>) -> Result<Call, String> {
     Ok(Call::from_json(id, tool, &input.to_string()))
 }
 
-/// Reads the transcript until it has the entries that the pending event requires, or the time limit is over: Claude
-/// Code may write them a little later than it starts the hook. `limit` is the largest size of the transcripts, in
-/// bytes.
+/// Reads the transcript again and again until it has the entries that the pending event requires: Claude Code may write
+/// them a little later than it starts the hook. After [`TRANSCRIPT_DELAY`], returns what the transcript has. `limit` is
+/// the largest size of the transcripts, in bytes.
 ///
 /// # Errors
-/// If the transcript cannot be read, or still lacks the sub-agent that makes the call.
+/// If the transcript still cannot be read after this time, or still lacks the sub-agent that makes the call.
 fn read_up_to_date(path: &Path, limit: u64, pending: &PendingEvent) -> Result<Transcript, String> {
     let deadline = Instant::now() + TRANSCRIPT_DELAY;
     loop {

@@ -41,6 +41,7 @@ pub(crate) fn run(options: &InitArgs, output: &mut Console) -> Result<u8, InputE
     for why in &found.left_out {
         output.warning(&format!("left out: {why}"));
     }
+    // The names of the started servers that did not list their tools.
     let silent = if options.start { start_servers(&mut found, options, output)? } else { Vec::new() };
     if found.tools.is_empty() && found.servers.is_empty() && silent.is_empty() {
         return Err(InputError("the files describe no tool and no server; give a list of tools".to_owned()));

@@ -111,8 +111,8 @@ fn revoke(id: &str, format: KeysFormat, options: &GatewayArgs, output: &mut Cons
     }))
 }
 
-/// Returns the cells of a key in the table of `flowgate keys list`. Of a time, only the day is shown; all limits are in
-/// one cell.
+/// Returns the cells of a key in the table of `flowgate keys list`. The cell of a time shows only the day. All limits are
+/// in one cell.
 fn row(key: &Value) -> Vec<String> {
     let cell = |name: &str| escaping::line(text(key, name));
     // Returns the day of the time in the field `name`, in milliseconds since 1970; `none` if the key has no such time.

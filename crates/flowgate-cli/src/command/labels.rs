@@ -238,7 +238,7 @@ impl LabelledRun<'_> {
         fields.collect()
     }
 
-    /// Returns the content of an event as a step at the base label is shown it; `None` if the step is not shown that
+    /// Returns what a step at the base label is shown of the content of an event; `None` if the step must not learn that
     /// the event exists.
     fn base_view(&self, id: EventId) -> Option<Value> {
         let trace = self.run.monitor.trace();

@@ -132,8 +132,8 @@ fn open_watch_log(path: &Path) -> Result<WatchLog, InputError> {
         .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))
 }
 
-/// Reads the stored pins (approved tools) of the server. A file that does not exist is an error, unless `--accept-new`
-/// creates it.
+/// Reads the stored pins (approved tools) of the server. If the file does not exist, there are no pins with
+/// `--accept-new`, which lets the session create the file; without this option, a missing file is an error.
 fn read_pins(path: &Path, options: &McpGuardArgs) -> Result<Pins, InputError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Pins::from_file_text(&text, &options.name)

@@ -180,8 +180,9 @@ fn call_limits(options: &RunArgs) -> mcp::CallLimits {
     }
 }
 
-/// Adds the agents `members` as tools, to `toolbox`, which runs their tasks, and to `offered`. Each agent may use those
-/// of the tools `offered` that its entry in the configuration permits, but no other agent.
+/// Adds the agents `members` as tools: to `toolbox`, which runs their tasks, and to `offered`. An agent may call those
+/// tools of `offered` that its entry in the configuration permits. It cannot call another agent, because the agents are
+/// added to `offered` last.
 fn add_agents(
     members: Vec<AgentSpec>,
     delegation: &DelegationContext,
@@ -251,7 +252,7 @@ fn refuse_hidden_user(
     match notes.suggest_statement(monitor(), "user", first, conversation) {
         None => Ok(()),
         Some(statement) => Err(InputError(format!(
-            "the policy hides the user's own messages from the model; add to {name}\n{statement}"
+            "the policy hides the user's own messages from the model; to show them, add to {name}\n{statement}"
         ))),
     }
 }

@@ -79,7 +79,7 @@ struct Combination {
     acts: Vec<String>,
 }
 
-/// What of a client its hooks of Flowgate guard.
+/// The part of a client that its hooks of Flowgate guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HookCover {
     /// Nothing, since the client has no hook of Flowgate.
@@ -92,7 +92,7 @@ enum HookCover {
     Everywhere,
 }
 
-/// What of a client neither `flowgate mcp` nor a hook of Flowgate guards.
+/// The parts of a client that neither `flowgate mcp` nor a hook of Flowgate guards.
 #[derive(Debug, PartialEq, Eq)]
 struct Bypass {
     /// Whether the client reads files and runs commands by itself.
@@ -131,7 +131,7 @@ struct ScanResult {
 /// not end the command.
 pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputError> {
     if options.start && !options.yes {
-        // Before anything is read or started.
+        // Without a terminal, the command fails here, before anything is read or started.
         listing::check_terminal()?;
     }
     let home = home_folder(options.home.as_deref())
@@ -144,7 +144,8 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
     let root = options.root.as_deref().or(own_root);
     let configured = existing_files(SearchedFolders { home: &home, project: &project, root });
     scan_files(configured, &mut files, &mut unread, output);
-    // If several files have a setting, the last file in this order decides.
+    // The contents of Claude Code's settings files, which say what plug-ins are switched on. If several files have a
+    // setting, the last file in this order decides.
     let settings = files.iter().filter(|found| found.file.client.id == "claude-code");
     let settings: Vec<(FileScope, &Value)> =
         settings.map(|found| (found.file.scope, &found.content)).collect();
@@ -201,7 +202,8 @@ fn scan_files(
     }
 }
 
-/// Reads the servers of a file that are not switched off, each with what its names suggest that it does, and its hooks.
+/// Reads a configuration file: its hooks, and the servers that are not switched off, each with what the names of the server
+/// suggest that the server does.
 fn scan_file(file: ClientFile) -> Result<ScannedFile, InputError> {
     let path: &Path = &file.path;
     let text = bounded_text(path, MAX_CONFIG)?;
@@ -241,9 +243,10 @@ impl ScannedFile {
 }
 
 impl ScannedServer {
-    /// Returns the names of what certainly has a trait, for a combination: `SERVER/TOOL` for each tool of this server
-    /// that has it. If the tools are not known, returns the name of the server if the server's names suggest the trait;
-    /// with `--start`, a mark says that this is only a guess. `has` returns whether traits include the trait.
+    /// Returns the names that a [`Combination`] lists for one trait, such as *reads private data*. `has` returns whether
+    /// traits include the trait (`None`: not known). If the tools of this server are known, the names are `SERVER/TOOL`
+    /// for each tool that certainly has the trait. Otherwise, the name is that of the server, if its names suggest the
+    /// trait; with `--start`, a mark says that this is only a guess.
     fn names_with(&self, has: &dyn Fn(&GuessedTraits) -> Option<bool>) -> Vec<String> {
         let name = &self.server.name;
         let is_certain = |traits: &GuessedTraits| has(traits) == Some(true);
@@ -278,7 +281,7 @@ fn hook_cover<'f>(files: &(impl Iterator<Item = &'f ScannedFile> + Clone)) -> Ho
     }
 }
 
-/// Returns what of a client bypasses Flowgate; `None` if nothing does. `files` are the files of the client.
+/// Returns the parts of a client that bypass Flowgate; `None` if there are none. `files` are the files of the client.
 fn bypass<'f>(client: &McpClient, files: impl Iterator<Item = &'f ScannedFile> + Clone) -> Option<Bypass> {
     let cover = hook_cover(&files);
     let servers = unguarded(cover, files).into_iter().map(|found| found.server.name.clone()).collect();
@@ -296,9 +299,9 @@ fn unguarded<'f>(cover: HookCover, files: impl Iterator<Item = &'f ScannedFile>)
     files.flat_map(of_file).collect()
 }
 
-/// Returns what the servers of a client that Flowgate does not guard can do together; `None` if they can neither leak
-/// nor be steered. They can be steered if one of them reads text of untrusted parties (strangers) and one acts. They
-/// can leak if, in addition, one reads private data. `files` are the files of the client.
+/// Returns what the unguarded servers of a client can do together; `None` if they can neither leak nor be steered. They
+/// can be steered if one of them reads text of untrusted parties (strangers) and one acts. They can leak if, in addition,
+/// one reads private data. The client's own tools count as well. `files` are the files of the client.
 fn combination<'f>(
     client: &McpClient,
     files: impl Iterator<Item = &'f ScannedFile> + Clone,

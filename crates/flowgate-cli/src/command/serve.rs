@@ -94,6 +94,7 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
 }
 
 /// Checks that a login link of a person can be printed: there is such a person, and the standard error is a terminal.
+/// `settings` is the configuration in the file at `path`.
 ///
 /// # Errors
 /// If there is no such person, or the standard error is not a terminal.
@@ -201,7 +202,10 @@ fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
         (Some(file), Err(_)) => (read_short_text(file)?, file.display().to_string()),
         (None, Ok(text)) => (text, TOKEN_VARIABLE.to_owned()),
         (None, Err(std::env::VarError::NotPresent)) => return Ok(None),
-        (None, Err(error)) => return Err(InputError(format!("{TOKEN_VARIABLE}: {error}"))),
+        // The text of this error would contain the token.
+        (None, Err(_)) => {
+            return Err(InputError(format!("{TOKEN_VARIABLE}: the token is not valid UTF-8; set it again")));
+        }
     };
     BearerToken::new(&text).map(Some).map_err(|error| InputError(format!("{source}: {error}")))
 }

@@ -178,8 +178,8 @@ impl TargetFile {
     }
 
     /// Returns the servers to change, each with its new command line, and the number of servers that cannot be changed.
-    /// Prints a warning for each of the latter. `change` says what to do with a server. With `options.dry_run`, also
-    /// prints the new command lines.
+    /// Prints a warning for each server that cannot be changed. `change` returns what to do with a server. With
+    /// `options.dry_run`, also prints the new command lines.
     fn changes(
         &self,
         options: &ClientArgs,

@@ -1,6 +1,6 @@
-//! Reads the configuration of MCP servers for `flowgate run`, `flowgate init` and `flowgate scan`, in the JSON form
-//! that MCP clients use (`mcpServers`). The result, one [`McpServerSpec`] for each server, says how to start or reach
-//! the server.
+//! Reads the configuration of MCP servers for `flowgate run`, `flowgate init`, `flowgate scan` and `flowgate mcp login`,
+//! in the JSON form that MCP clients use (`mcpServers`). The result, one [`McpServerSpec`] for each server, says how to
+//! start or reach the server.
 
 use std::path::{Path, PathBuf};
 
@@ -242,8 +242,9 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads the object `oauth`, which says how the tokens for a server are obtained. `None` if there is none. With a
-    /// secret and without `grant`, they are obtained by client credentials; otherwise a person logs in.
+    /// Reads the object `oauth`, which says how the tokens for a server are obtained; `None` if there is no such object.
+    /// Its field `grant` is `client_credentials`, or `authorization_code` if a person logs in. Without this field, the
+    /// tokens are obtained by client credentials if there is a secret, and otherwise by a login.
     fn oauth(&self) -> Result<Option<OAuthSpec>, String> {
         let entry = match self.entry.get("oauth") {
             None | Some(Value::Null) => return Ok(None),
@@ -280,6 +281,7 @@ impl ServerFields<'_> {
         };
         if has_login {
             let port = fields.port()?;
+            // A secret belongs to a client that is registered at one issuer, so the configuration must name both.
             let client = match (client_id, secret) {
                 (None, Some(_)) => return Err(missing("clientId")),
                 (Some(_), Some(_)) if issuer.is_none() => return Err(missing("issuer")),

@@ -86,8 +86,8 @@ pub(super) enum ToolListError {
 }
 
 impl ToolListError {
-    /// Returns the rest of a sentence that begins with `the server NAME`. It ends with advice: if the server did not
-    /// answer with a list, `advice`, which is about reaching the server.
+    /// Returns the rest of a sentence that begins with `the server NAME`, with advice at its end. `advice` is about
+    /// reaching the server; it is used only if the server did not answer with a list.
     pub(super) fn describe(self, advice: &str) -> String {
         match self {
             Self::NoList(why) => {
@@ -144,7 +144,8 @@ pub(super) async fn open(spec: McpServerSpec, limits: CallLimits) -> Result<McpC
     open_with(&spec, client, limits).await.map_err(|why| format!("{why}; {}", spec.advice()))
 }
 
-/// Opens the connection. `client` sends the requests to a server at a URL, with its tokens.
+/// Starts the program of the server `spec`, or connects to its URL, and initializes the MCP session. `client` sends the
+/// requests to a server at a URL, with its tokens, and `limits` bound the answers of such a server.
 ///
 /// # Errors
 /// As for [`open`], without advice.

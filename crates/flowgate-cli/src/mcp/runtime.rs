@@ -1,6 +1,6 @@
-//! Runs the asynchronous MCP code of `flowgate run`, `flowgate init` and `flowgate scan` on a thread of its own. The
-//! commands are synchronous: they wait for the result of each task until a time limit, or until Ctrl-C cancels the
-//! wait.
+//! Runs the asynchronous MCP code of `flowgate run`, `flowgate init`, `flowgate scan` and `flowgate mcp login` on a thread
+//! of its own. The commands are synchronous: they wait for the result of each task until a time limit, or until Ctrl-C
+//! cancels the wait.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

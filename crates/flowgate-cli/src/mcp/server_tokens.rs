@@ -1,5 +1,6 @@
-//! Returns the source of the access tokens for requests to a server behind OAuth, and the settings by which a person
-//! logs in to such a server. The crate `flowgate-oauth` obtains, stores and refreshes the tokens.
+//! Decides where the access tokens for a server behind OAuth come from, and with which settings a person logs in to such
+//! a server. `connection` and `flowgate mcp login` use it. The crate `flowgate-oauth` obtains, stores and refreshes the
+//! tokens.
 
 use std::path::PathBuf;
 
@@ -49,7 +50,8 @@ impl McpServerSpec {
     /// in.
     ///
     /// # Errors
-    /// If a person has to log in first, but the file of the login cannot be named: a clause for an error message.
+    /// If the tokens are those of a login, but there is no folder for such tokens; or if a server with `oauth` does not
+    /// have an address of HTTPS. The error is a clause for an error message.
     pub(super) fn tokens(&self) -> Result<Option<TokenSource>, String> {
         let ServerTransport::Url { url, headers, oauth } = &self.transport else { return Ok(None) };
         let server = SecureUrl::parse(url);

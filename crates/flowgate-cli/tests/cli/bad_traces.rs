@@ -94,7 +94,7 @@ fn a_line_of_a_hundred_megabytes_is_refused_by_its_number() {
     let mut line = br#"{"role":"user","content":""#.to_vec();
     line.resize(100 << 20, b'x');
     let path = file("long.jsonl", &line);
-    let problem = "long.jsonl: line 1 is longer than 64 MiB; write each message of this run on a line of its own in a file of its own, or leave the run out";
+    let problem = "long.jsonl: line 1 is longer than 64 MiB; write this run to a separate file, with each message on its own line, or leave the run out";
     check(&["check", POLICY, name(&path)], 2, problem);
     std::fs::remove_file(path).unwrap();
 }

@@ -454,7 +454,11 @@ fn games_take_several_seeds_and_texts_of_folders() {
     let recorded = run(&["--background", &mails, "--attack-texts", &texts, "--format", "jsonl"]);
     assert!(recorded.contains("\"attack\":\"prompt-shield\""), "{recorded}");
     let kept = file("texts-run.jsonl", recorded.as_bytes());
-    check(&["bench", "verify", name(&kept)], 2, "the run has texts of a folder; name it with `--background`");
+    check(
+        &["bench", "verify", name(&kept)],
+        2,
+        "the run has texts of a folder; name this folder with `--background`",
+    );
     let with_texts = ["bench", "verify", name(&kept), "--background", &mails, "--attack-texts", &texts];
     check(&with_texts, 0, "this program repeats the run: ");
     check(with_texts.get(..5).unwrap(), 1, "line 1: attack_texts");

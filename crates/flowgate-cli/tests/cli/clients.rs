@@ -540,7 +540,7 @@ fn wrapping_is_undone_byte_for_byte() {
     assert_eq!(std::fs::read_to_string(desktop(&home)).unwrap(), DESKTOP);
     check(&wrap, 1, "claude_desktop_config.json: 2 servers run behind `flowgate mcp`");
     check(&wrap, 1, "notion: the server has an address, but `flowgate mcp` guards only programs");
-    check(&wrap, 1, "odd\\u{1b}[2J: a policy cannot name the server by its name");
+    check(&wrap, 1, "odd\\u{1b}[2J: no policy can refer to the server by its name");
     let wrapped = std::fs::read_to_string(desktop(&home)).unwrap();
     let guard = |name: &str| {
         format!(

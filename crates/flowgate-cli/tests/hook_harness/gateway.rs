@@ -1,5 +1,5 @@
-//! Tests of `flowgate hook --gateway`, with a gateway and a double of a model's server: a call runs only if the gateway has
-//! handed it over, and the hook itself permits it.
+//! Tests of `flowgate hook --gateway`, with a gateway and a double of a model's server: a call runs only if the gateway
+//! has handed it over, and the hook itself permits it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,8 +17,8 @@ const OPEN: &str = "lattice integrity: trusted < untrusted\nrequire top if:\n   
 /// Denies every call of `pay`.
 const CLOSED: &str = "raise \"no payments\" if:\n    (call: ToolCall) is tool:pay\n";
 
-/// The policy of both sides. Payments are for trusted decisions in the hook alone, so that the gateway hands over what the
-/// hook has to judge by the gateway's label.
+/// The policy of both sides. Payments are for trusted decisions in the hook alone, so that the gateway hands over what
+/// the hook has to judge by the gateway's label.
 const SHARED: &str = r#"
 lattice integrity: trusted < untrusted
 label message as trusted if:
@@ -102,8 +102,8 @@ fn body_of(stream: &TcpStream) -> Option<String> {
     String::from_utf8(body).ok()
 }
 
-/// Starts a double of a model's server. The model calls a tool with the last word that the user says; the word before it, in
-/// lower case, is the name of the tool.
+/// Starts a double of a model's server. The model calls a tool with the last word that the user says; the word before
+/// it, in lower case, is the name of the tool.
 fn upstream() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -371,7 +371,8 @@ fn a_gateway_that_does_not_answer_permits_nothing() {
     let session = Session::new("cursor");
     assert_eq!(session.decides_with(&Start("startup"), &gateway.1, Some(KEY)), "-");
     let decided = session.decides_with(&Before("notes"), &gateway.1, Some(KEY));
-    let expected = "`--gateway` is for Claude Code, Codex, Copilot CLI, Gemini CLI and OpenCode";
+    let expected =
+        "`--gateway` works with Claude Code, Codex, Copilot CLI, Gemini CLI and OpenCode, not with Cursor";
     assert!(decided.contains(expected), "{decided}");
 }
 
@@ -475,8 +476,7 @@ fn in_program(session: &Session, tool: &str, arguments: &Value) -> Value {
 /// has handed over, if it can be read.
 #[test]
 fn a_call_of_a_program_is_found_in_the_program() {
-    const NOT_KNOWN: &str =
-        "deny the gateway cannot be asked about this call of a program, since the event has other arguments";
+    const NOT_KNOWN: &str = "deny the gateway cannot be asked about this call of a program, since the event does not have the arguments";
     const IN_NO_PROGRAM: &str = "deny the gateway has not handed over this call: it knows no program that makes it; write out each call";
     let session = Session::new("codex");
     std::fs::write(session.folder.join("policy.flow"), OPEN).unwrap();
@@ -511,7 +511,7 @@ fn a_call_of_a_program_is_found_in_the_program() {
         // Arguments that Codex does not have in such events.
         ("Bash", json!({"command": "ls", "workdir": "/"}), NOT_KNOWN),
         ("Bash", json!({"command": ["ls"]}), NOT_KNOWN),
-        ("Bash", json!("ls"), NOT_KNOWN),
+        ("Bash", json!("ls"), "deny the policy denies this call: the arguments are not a JSON object"),
     ] {
         let decided = decides(tool, &arguments);
         let is_equal = if expected == "-" { decided == "-" } else { decided.starts_with(expected) };
@@ -531,8 +531,8 @@ fn calls_of_a_program_have_the_label_of_the_program() {
     let hidden = "input = { side = \"gateway\" }\n";
     let shown = "input = { side = \"gateway\" }\nmethod = \"everything\"\n";
     let asks = "deny the policy asks";
-    // The settings of the gateway, the conversations in which the model writes the program, whether the hook has seen the
-    // page, and the decision.
+    // The settings of the gateway, the conversations in which the model writes the program, whether the hook has seen
+    // the page, and the decision.
     let rows = [
         (hidden, vec![&page[..]], true, "-"),
         (hidden, vec![&page[..]], false, "-"),
@@ -573,9 +573,9 @@ fn page() -> [Value; 3] {
     ]
 }
 
-/// With the same policy, the hook judges a call at the label at which the gateway has judged it: a page that the gateway
-/// has hidden from the model does not count, and one that it has shown counts, whether or not the hook has seen it.
-/// With another policy, everything that the hook has seen counts, and nothing else.
+/// With the same policy, the hook judges a call at the label at which the gateway has judged it: a page that the
+/// gateway has hidden from the model does not count, and one that it has shown counts, whether or not the hook has seen
+/// it. With another policy, everything that the hook has seen counts, and nothing else.
 #[test]
 fn both_judge_a_call_at_one_label() {
     let page = page();
@@ -584,8 +584,8 @@ fn both_judge_a_call_at_one_label() {
     for harness in ["codex", "copilot", "gemini", "opencode"] {
         let asks = ["copilot", "gemini"].contains(&harness);
         let asks = if asks { "ask the policy asks" } else { "deny the policy asks" };
-        // Whether the hook has the policy of the gateway, whether it has seen the page, the settings of the gateway, and
-        // the decision.
+        // Whether the hook has the policy of the gateway, whether it has seen the page, the settings of the gateway,
+        // and the decision.
         let rows = [
             (true, true, hidden, "-"),
             (true, false, hidden, "-"),

@@ -125,7 +125,7 @@ fn an_injected_call_is_denied_without_a_terminal() {
         "The model wants to call mail/send_mail\nIt carries",
         "It carries untrusted, public. Why you are asked:",
         "require trusted, public if:",
-        "may be led to it by #5 content in the answer of web/fetch (untrusted)\n",
+        "may have been led to this call by #5 content in the answer of web/fetch (untrusted)\n",
         "step: trusted, public; 1 hidden; tokens: 10 read, 5 written; 1 call, looks\n",
         "step: untrusted, public; 0 hidden;",
         "1 look; 1 question, 0 allowed; 1 call ran, 1 refused; the steps at the base label reveal at most 1 bit of hidden \
@@ -303,7 +303,7 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         none,
         &["--key-from", "NO_SUCH_KEY"],
-        "`--key-from`: the environment variable NO_SUCH_KEY is not set; set it to the key of the model server",
+        "the environment variable NO_SUCH_KEY is not set; set it to the key of the model server",
     );
     check(none, &["--system", "@no-such-file"], "no-such-file: there is no such file; check the path");
     check(none, &["--replay", "no-such-file"], "no-such-file: there is no such file; check the path");
@@ -347,7 +347,7 @@ fn hidden_items_are_reported_at_start_with_the_missing_statement() {
     let (output, model) = odd(&folder, &["plain"], &messages, &["Hello."], &["Hi"]);
     let told = err(&output);
     let expected = format!(
-        "error: the policy hides the user's own messages from the model; add to {}\n  label message as trusted if:\n      \
+        "error: the policy hides the user's own messages from the model; to show them, add to {}\n  label message as trusted if:\n      \
          (message: Message)\n      message.role == \"user\"\n",
         folder.join("policy.flow").display()
     );

@@ -66,7 +66,7 @@ fn a_person_at_the_terminal_decides() {
     assert_eq!((code, outbox(&folder).len()), (Some(0), 1), "{shown}");
     for part in [
         "    {\n      \"to\": \"bob\\u202e@example.org\",\n      \"subject\": \"News\",\n      \"body\": \"\\u001b[2J\"\n    }\n",
-        "may be led to it by #5 content in the answer of web/fetch (untrusted)\n      “Otters are back",
+        "may have been led to this call by #5 content in the answer of web/fetch (untrusted)\n      “Otters are back",
         "Not sent.",
     ] {
         assert!(shown.contains(part), "{part}\nis not in\n{shown}");

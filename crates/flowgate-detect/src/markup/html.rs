@@ -204,8 +204,9 @@ struct Tag {
 }
 
 impl Tag {
-    /// Parses the attributes of a tag. `at` is the offset after the tag's name. Accepts malformed tags. The
-    /// result also contains the position after the tag.
+    /// Parses the attributes of a tag, of which only those in [`ATTRIBUTES`] are kept. `at` is the offset after the
+    /// tag's name. A tag that is not closed ends before the next `<`, or at the end of the text. The result also
+    /// contains the position after the tag.
     fn read(text: &str, mut at: usize) -> Self {
         let mut attributes = Vec::new();
         // For each of `ATTRIBUTES`, whether the tag has had it before.
@@ -322,7 +323,8 @@ fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
     while let Some((before, after)) = rest.split_once('&') {
         plain.push_str(before);
         let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '#').unwrap_or(after.len());
-        // The digits of a numeric reference that has no semicolon.
+        // A numeric reference that may have no semicolon ends after its digits. `sign` is the length of the `x` before
+        // hexadecimal digits: 1 or 0.
         let end = match after.strip_prefix('#') {
             Some(digits) if codes_end == CodesEnd::Anywhere => {
                 let sign = usize::from(digits.starts_with(['x', 'X']));

@@ -169,8 +169,8 @@ pub(super) fn de_tax_id(text: &str) -> bool {
     digits.len() == 11 && matches!(repeated.as_slice(), [2 | 3]) && u64::from((11 - product) % 10) == check
 }
 
-/// Checks a Polish PESEL: the weighted sum, and the month of the birth date, to which a multiple of 20 is added for the
-/// century.
+/// Checks a Polish PESEL: the weighted sum of its digits is a multiple of ten, and the third and the fourth digit are a
+/// month, to which a multiple of 20 is added for the century.
 pub(super) fn pl_pesel(text: &str) -> bool {
     let digits = digits(text);
     let month = digits.get(2..4).map_or(0, number) % 20;
@@ -234,7 +234,8 @@ pub(super) fn se_personnummer(text: &str) -> bool {
     short.len() == 10 && (1..=12).contains(&at(2..4)) && (1..=91).contains(&at(4..6)) && luhn(&short)
 }
 
-/// Checks a Belgian national number, modulo 97. For births from 2000 on, a 2 is put before the number.
+/// Checks the last two digits of a Belgian national number: 97 minus the remainder of the number before them modulo 97.
+/// For births from 2000 on, that number has a 2 before its nine digits in this calculation.
 pub(super) fn be_nrn(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 2);
@@ -242,7 +243,8 @@ pub(super) fn be_nrn(text: &str) -> bool {
     digits.len() == 11 && (97 - body % 97 == check || 97 - (2_000_000_000 + body) % 97 == check)
 }
 
-/// Checks an Australian business number: the weighted sum modulo 89, after one is subtracted from the first digit.
+/// Checks an Australian business number: after one is subtracted from the first digit, the weighted sum of the digits
+/// is a multiple of 89.
 pub(super) fn au_abn(text: &str) -> bool {
     let digits = digits(text);
     let sum = weighted(&digits, &[10, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]);
@@ -256,8 +258,9 @@ pub(super) fn au_tfn(text: &str) -> bool {
     digits.len() == 9 && weighted(&digits, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11)
 }
 
-/// Checks a South Korean resident registration number, modulo 11. Numbers issued since late 2020 end in random digits
-/// and are not found.
+/// Checks the last digit of a South Korean resident registration number: 11 minus the weighted sum of the other digits
+/// modulo 11, of which only the last digit counts. Numbers issued since late 2020 end in random digits and are not
+/// found.
 pub(super) fn kr_rrn(text: &str) -> bool {
     let digits = digits(text);
     let (body, check) = split(&digits, 1);

@@ -194,13 +194,14 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Marks an expression as reported, so that it is not reported again on its own. It is identified by its end.
+    /// Marks an expression as reported, so that it is not reported again on its own. The end of the expression
+    /// identifies it.
     fn mark_reported(&mut self, function: &Expr) {
         self.reported.insert(function.range().end().to_u32());
     }
 
-    /// Reports what an escape of IPython runs: a shell command (`!cmd`, `%sx cmd`), code (`%time f()`), a call (`/f
-    /// x`). `kind` is the form of the escape, and `command` the text after its first characters. Each finding covers
+    /// Reports what an escape of IPython runs: a call (`/f x`), a shell command (`!cmd`, `%sx cmd`), or code (`%time
+    /// f()`). `kind` is the form of the escape, and `command` the text after its first characters. Each finding covers
     /// the whole escape, `location`.
     fn report_escape(&mut self, kind: IpyEscapeKind, command: &str, location: TextRange) {
         let content = match kind {
@@ -221,8 +222,8 @@ impl<'t> CallCollector<'t> {
                 }
             }
         }
-        // IPython evaluates the text between braces in a shell command, and in the arguments of a magic, as Python, even if
-        // the command or the magic itself is harmless.
+        // IPython evaluates the text between braces in a shell command, and in the arguments of a magic, as Python,
+        // even if the command or the magic itself is harmless.
         for expression in expansions(command) {
             self.read_code(expression, location);
         }
@@ -287,14 +288,15 @@ impl<'t> CallCollector<'t> {
         }
     }
 
-    /// Returns the full name of an expression; `None` if the program computes it, or if it has very many parts.
+    /// Returns the full name of what an expression denotes, as [`Self::resolve_within`] does.
     fn resolve(&self, expr: &Expr) -> Option<String> {
-        // Every unsafe name has fewer parts than 12.
+        // An unsafe name has fewer parts than 12, so an expression that nests deeper denotes none.
         self.resolve_within(expr, 12)
     }
 
-    /// Returns the full name of an expression, such as `os.system` for `getattr(o, 'system')` after `import os as o`;
-    /// `None` if the program computes it, or if it nests deeper than `depth`.
+    /// Returns the full name of what an expression denotes, such as `os.system` for `getattr(o, 'system')` after
+    /// `import os as o`. The owner of an attribute is `?` if its name is not known. `None` if the expression denotes
+    /// nothing with a name, or if the program computes the name. Parts that nest deeper than `depth` count as computed.
     fn resolve_within(&self, expr: &Expr, depth: usize) -> Option<String> {
         let depth = depth.checked_sub(1)?;
         match expr {

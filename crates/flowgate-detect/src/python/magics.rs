@@ -125,10 +125,10 @@ fn split_word(line: &str) -> (&str, &str) {
     line.split_once(char::is_whitespace).unwrap_or((line, ""))
 }
 
-/// Returns the arguments on the first line of a cell magic that runs a program, without the options of the magic itself
-/// at their beginning, which start nothing. IPython also removes such options, even abbreviated ones, between the
-/// arguments of the program, which can change the meaning of these arguments. So the result is `None` if an option of
-/// the magic may be there.
+/// Returns the arguments of the program that a cell magic runs. `line` is the first line of the cell after the name of
+/// the magic; the options of the magic itself (`--out x`), which start nothing, are removed from its beginning. IPython
+/// also removes such options between the arguments of the program, even abbreviated ones, which can change the meaning
+/// of these arguments. So the result is `None` if one of the arguments may be such an option.
 fn without_magic_options(line: &str) -> Option<&str> {
     let is_variable = |word: &str| {
         word.chars().all(|c| c.is_alphanumeric() || c == '_')

@@ -24,15 +24,15 @@ struct BracketLevel {
     lambdas: usize,
 }
 
-/// Checks that expressions cannot nest deeper than `MAX_DEPTH`, and blocks not deeper than `MAX_BLOCKS`: the tree of
-/// deeper code could overflow the stack when it is walked or dropped.
+/// Checks that expressions nest at most `MAX_DEPTH` deep and blocks at most `MAX_BLOCKS` deep: the tree of deeper code
+/// could overflow the stack when it is walked or dropped.
 ///
 /// The code is not parsed, so the depth is an upper bound. Each operator and each bracket counts as a level until the
 /// next comma or the end of the statement. A bracket still counts after it was closed, since each call in `a()()()`
 /// nests within the next one.
 ///
-/// # Errors
-/// Returns the reason as a text for people. A bracket that is not closed and an invalid token are errors as well.
+/// # Errors Returns the reason as a text for people. A bracket that is not closed or not opened, and an invalid token,
+/// are errors as well.
 pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), String> {
     let mut lexer = lex(text, mode);
     // The levels outside the innermost open bracket, and the level inside it.

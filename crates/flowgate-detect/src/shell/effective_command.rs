@@ -56,7 +56,8 @@ const NETCATS: &[&str] = &["nc", "ncat", "netcat"];
 
 impl<'c, 's> EffectiveCommand<'c, 's> {
     /// Finds the program that a command executes: skips wrappers with their options (`sudo -u x rm`), and a first word
-    /// that the shell computes and that may be empty (`$SUDO rm`).
+    /// that the shell computes and that may be empty (`$SUDO rm`). `words` and `redirects` are the words and the
+    /// redirections of the command after expansion, and `span` is the bytes of the command.
     pub(super) fn new(
         words: &'c [Argument<'s>],
         redirects: &'c [RedirectTarget<'s>],

@@ -60,6 +60,7 @@ pub(super) fn sed<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
 
 /// Returns why the scripts in the arguments of `sed` are not read; `None` if they certainly run no commands.
 fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
+    // A script that is absent runs nothing.
     let is_plain =
         |word: Option<&Argument<'_>>| word.is_none_or(|word| word.known && sed_is_plain(&word.text));
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

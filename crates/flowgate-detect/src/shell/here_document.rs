@@ -10,8 +10,8 @@ use super::limits::ShellReadError;
 use super::syntax::Word;
 
 impl ScriptReader<'_, '_> {
-    /// Reads a line break and the contents of the here-documents that begin after it. Fails if a substitution in a
-    /// content is not closed, or if shells disagree where a content ends.
+    /// Reads a line break and the contents of the here-documents that begin after it. Fails if an expansion in a
+    /// content cannot be read, if shells disagree where a content ends, or if a limit is exceeded.
     pub(super) fn newline(&mut self) -> Result<(), ShellReadError> {
         self.at += 1;
         for document in std::mem::take(&mut self.pending) {

@@ -46,8 +46,8 @@ pub(super) fn abbreviates(text: &str, option: &str) -> bool {
     name.len() > "--".len() && name.starts_with("--") && option.starts_with(name)
 }
 
-/// Returns the launches of a program such as `eval`, which joins its arguments `words` with spaces and runs the result as
-/// a script: one `Text` if all words are known, otherwise an `Unread` and a `Guess`; none without words.
+/// Returns the launches of a program such as `eval`, which joins its arguments `words` with spaces and runs the result
+/// as a script: one `Text` if all words are known, otherwise an `Unread` and a `Guess`; none without words.
 pub(super) fn joined_script<'s>(words: &[Argument<'s>], call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     if words.is_empty() {
         return Vec::new();
@@ -60,8 +60,9 @@ pub(super) fn joined_script<'s>(words: &[Argument<'s>], call: &EffectiveCommand<
     vec![Launch::Unread(UnreadReason::Script, call.span.clone()), Launch::Guess(script, call.span.clone())]
 }
 
-/// Returns an unread launch if an argument before the index `end` can expand to several words, since one of them may
-/// then be the program; otherwise `None`.
+/// Returns an unread launch if one of the options of a command can expand to several words: it is then uncertain which
+/// word is the program. The options, and all other arguments that precede the program, are before the index `end`.
+/// `None` if each of them stays one word.
 pub(super) fn split_options<'s>(call: &EffectiveCommand<'_, 's>, end: usize) -> Option<Launch<'s>> {
     let splits = call.arguments.iter().take(end).any(|word| word.splits);
     splits.then(|| Launch::Unread(UnreadReason::Arguments, call.span.clone()))

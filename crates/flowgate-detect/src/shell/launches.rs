@@ -1,5 +1,5 @@
-//! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`,
-//! `find -exec`), and code that the scanner cannot follow, which is reported as unread: computed code, code from a pipe or
+//! Finds what a program runs because of its arguments: scripts (`eval`, `ssh host …`), commands (`xargs`, and `-exec`
+//! of `find`), and code that the scanner cannot follow, which is reported as unread: computed code, code from a pipe or
 //! a file, and code in another language.
 //!
 //! The scanner calls [`launches`] for each command and follows each launch. A program that this module does not list is
@@ -52,7 +52,7 @@ const OTHER_INTERPRETERS: &[&str] = &[
     "scala",
     "clojure",
 ];
-/// Programs that run commands which their arguments or their input name, in ways that are not followed.
+/// Programs that run commands given in their arguments or in their input, in ways that are not followed.
 const OPAQUE: &[&str] = &[
     "parallel",
     "tmux",
@@ -128,7 +128,7 @@ const OPAQUE: &[&str] = &[
     "daemonize",
     "ld.so",
 ];
-/// Editors that run commands which options name.
+/// Editors that run commands given by their options.
 const EDITORS: &[&str] =
     &["vi", "vim", "nvim", "view", "ex", "vimdiff", "emacs", "emacsclient", "ed", "less", "more", "man"];
 /// Programs with the subcommands that run the program named after them: `uv run pytest`.
@@ -148,8 +148,8 @@ const RUNNERS: &[(&str, &[&str])] = &[
     ("rustup", &["run"]),
 ];
 
-/// Programs with options that name another program to start: the names of the programs, the letters of such short
-/// options, and the other such options. Long options may be abbreviated.
+/// Programs with options whose value is a further program to run. Each row has the names of the programs, the letters
+/// of their short options of this kind, and their other options of this kind. Long options may be abbreviated.
 const PROGRAM_OPTIONS: &[(&[&str], &str, &[&str])] = &[
     (
         &["tar", "bsdtar", "gtar"],
@@ -174,7 +174,8 @@ const PROGRAM_OPTIONS: &[(&[&str], &str, &[&str])] = &[
     (&["go"], "", &["-exec", "-toolexec", "--exec", "--toolexec"]),
 ];
 
-/// Returns whether an argument of one of [`PROGRAM_OPTIONS`] names a program to run.
+/// Returns whether a command of one of the programs in [`PROGRAM_OPTIONS`] has an option that names a further program
+/// to run. False for any other command.
 fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
     let Some((_, letters, options)) = PROGRAM_OPTIONS.iter().find(|(names, ..)| names.contains(&call.name))
     else {
@@ -197,8 +198,8 @@ fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
 }
 
 /// Returns what a command runs because of its name, its arguments and its standard input (`input`): one launch for each
-/// script or command, and an unread launch for code that the scanner cannot follow. Empty if the program is not known to run
-/// anything that its arguments name.
+/// script or command, and an unread launch for code that the scanner cannot follow. Empty if the program is not known
+/// to run anything that its arguments name.
 pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput) -> Vec<Launch<'s>> {
     let unread = |reason| vec![Launch::Unread(reason, call.span.clone())];
     let operands = || call.arguments.iter().filter(|word| !word.text.starts_with('-'));
@@ -336,6 +337,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
                     has_script = true;
                     launches.extend(value().map(|script| script_launch(&script, call)).unwrap_or_default());
                 }
+                // `-s SHELL` with a known shell is skipped.
                 's' if value().is_some_and(|shell| shell.known && is_shell(program_name(&shell.text))) => {}
                 _ => launches.push(unread(UnreadReason::Arguments)),
             }

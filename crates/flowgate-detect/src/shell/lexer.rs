@@ -139,8 +139,8 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads a word. Returns `None` if an operator, a blank or the end is next. Fails if a quote or a substitution is
-    /// open at the end, or if a limit is exceeded.
+    /// Reads a word. Returns `None` if an operator, a blank or the end is next. Fails if a quote, a bracket or a
+    /// substitution is not closed, if shells could read the word differently, or if a limit is exceeded.
     pub(super) fn word(&mut self) -> Result<Option<Word>, ShellReadError> {
         self.skip_joins();
         let start = self.at;
@@ -253,8 +253,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads a text in which only `$`, backquotes and some backslashes are special: up to the closing double quote, or
-    /// with `in_quotes` false, the whole content of a here-document. Fails if the quote or a substitution is open at
-    /// the end.
+    /// with `in_quotes` false, the whole content of a here-document. Fails if the quote is not closed, or if an
+    /// expansion in the text cannot be read.
     pub(super) fn double_quoted(
         &mut self,
         word: &mut WordBuilder,
@@ -287,8 +287,9 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket, and adds its parts to the word. Fails if
-    /// the bracket is not closed.
+    /// Reads the rest of a pattern such as `@(a|b)` after its opening bracket, and adds its parts to the word, except
+    /// text in single quotes. Fails if the bracket is not closed, or if the pattern has a newline, `<` or `>` outside
+    /// quotes.
     fn extended_pattern(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut depth = 0_usize;
         loop {
@@ -298,7 +299,8 @@ impl ScriptReader<'_, '_> {
                     self.at += 1;
                     return Ok(());
                 }
-                // The text is not kept: the word counts as computed anyway, and the text has no scripts.
+                // Text in single quotes is dropped. It contains no command substitutions, and its exact value is not
+                // needed: a word with a pattern counts as one that the shell computes.
                 b'\'' => {
                     self.at += 1;
                     self.until_single_quote()?;
@@ -323,8 +325,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Reads the elements of an array after the opening bracket. Returns the scripts in them. Fails if the array is
-    /// open at the end, or contains an operator.
+    /// Reads the elements of an array after the opening bracket. Returns the scripts in them. Fails if the array is not
+    /// closed, contains an operator or an element with a subscript (`[2]=x`), or exceeds a limit.
     fn array_elements(&mut self) -> Result<Vec<Script>, ShellReadError> {
         self.limits.enter()?;
         let mut scripts = Vec::new();

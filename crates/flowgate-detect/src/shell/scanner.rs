@@ -334,8 +334,9 @@ impl CommandScanner {
         }
     }
 
-    /// Scans the scripts of a compound command. `certain` says whether the command runs in order and exactly once.
-    /// Afterwards, `variables` contains only values that are known regardless of which of the scripts has run.
+    /// Scans `bodies`, the scripts of a compound command; `kind` decides how often each of them runs. `certain` says
+    /// whether the command runs in order and exactly once. Afterwards, `variables` contains only values that are known
+    /// regardless of which of the scripts has run.
     fn scan_bodies(
         &mut self,
         kind: CompoundKind,

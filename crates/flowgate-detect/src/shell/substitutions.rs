@@ -7,7 +7,8 @@ use super::syntax::{PartKind, Script, Word, WordPart};
 
 impl ScriptReader<'_, '_> {
     /// Reads a variable or a substitution that begins with a dollar sign, such as `$x`, `${x}` or `$(…)`, and adds it
-    /// to the word. `quoted` says whether it is in double quotes. Fails if a bracket or quote is not closed.
+    /// to the word. `quoted` says whether the dollar sign is in double quotes. Fails if a bracket or a quote is not
+    /// closed, if shells could read the text differently, or if a limit is exceeded.
     pub(super) fn dollar(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at;
         let next = self.after_joins(self.at + 1);
@@ -90,8 +91,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads `${…}` after its opening bracket and adds it to the word; `start` is the offset of the dollar sign, and
-    /// `quoted` says whether it is in double quotes. Fails if the bracket is not closed, or if the meaning depends on
-    /// the version of the shell.
+    /// `quoted` says whether it is in double quotes. Fails if the bracket is not closed, if the meaning depends on the
+    /// version of the shell, or if a limit is exceeded.
     fn parameter(
         &mut self,
         word: &mut WordBuilder,
@@ -181,7 +182,8 @@ impl ScriptReader<'_, '_> {
 
     /// Reads arithmetic after its opening brackets: up to `))` if `close` is `)`, and up to `]` if it is `]`. `start`
     /// is the offset of its beginning. Returns the scripts of the substitutions in it. Fails if the brackets are not
-    /// closed, or may enclose a subshell instead.
+    /// closed or may enclose a subshell instead, if shells could read a quote in it differently, or if a limit is
+    /// exceeded.
     pub(super) fn arithmetic(&mut self, close: u8, start: usize) -> Result<Vec<Script>, ShellReadError> {
         self.limits.enter()?;
         let open = if close == b')' { b'(' } else { b'[' };
@@ -236,8 +238,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Reads `` `…` `` and adds it to the word. `quoted` says whether it is in double quotes. Backslashes before `$`,
-    /// `` ` `` and `\` are removed before the script in it is parsed. Fails if it is open at the end, or if its script
-    /// is not valid.
+    /// `` ` `` and `\` are removed before the script in it is parsed. Fails if there is no closing backquote, if the
+    /// script is not valid, if shells could read it differently, or if a limit is exceeded.
     pub(super) fn backquoted(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at + 1;
         let mut script = String::new();
@@ -325,6 +327,7 @@ impl ScriptReader<'_, '_> {
                             let c = c.filter(char::is_ascii).ok_or(ShellReadError::Syntax)?;
                             u32::from(c)
                         }
+                        // Shells differ in the meaning of `\c`.
                         b'c' => return Err(ShellReadError::Syntax),
                         other => {
                             if !ended {

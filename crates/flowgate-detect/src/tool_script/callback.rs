@@ -83,6 +83,7 @@ impl Reader<'_> {
             }
         }
         if self.skip("(")? {
+            // The values of the parameters: the item, and its index, which is not followed. A third parameter is an error.
             let values = [item, &Operand::Computed];
             let mut values = values.into_iter();
             while !self.is_at(")") {

@@ -46,8 +46,9 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads operands that are joined by operators of at least the precedence `least`. The result is known only for
-    /// texts that are joined by `+`.
+    /// Reads operands that are joined by operators of at least the precedence `least`, from left to right. The right
+    /// side of `??`, `||` or `&&` may not be evaluated, so it is read as a branch. The result is known only for texts
+    /// that are joined by `+`.
     fn binary(&mut self, least: u8) -> Result<Operand> {
         let mut left = self.unary()?;
         loop {
@@ -112,7 +113,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the properties, indices and methods after `value`, and returns the value to which they lead. Fails if a
-    /// property could have an effect, or if its name is not known.
+    /// property could have an effect, if its name is not known, or if a value that is not a method is called.
     fn properties_of(&mut self, mut value: Operand) -> Result<Operand> {
         loop {
             if self.skip(".")? || self.skip("?.")? {
@@ -209,8 +210,9 @@ impl<'a> Reader<'a> {
         self.built(Operand::List(items))
     }
 
-    /// Reads a map, whose opening brace is the current token. Its keys are names or texts; `{name}` means
-    /// `{name: name}`. Fails for a key that occurs twice, since other readers could take either of its values.
+    /// Reads a map, whose opening brace is the current token. Its keys are names or texts. In `{name}`, the value is
+    /// that of the variable. Fails for a key that occurs twice, since other readers could take either of its values,
+    /// and for `__proto__`, which is not an ordinary key.
     fn map(&mut self) -> Result<Operand> {
         self.advance()?;
         let mut entries: Vec<(String, Operand)> = Vec::new();
@@ -284,7 +286,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads `.NAME(ARGUMENT)` after `tools`, and records the call. Its result is not known. Fails for several
-    /// arguments.
+    /// arguments, and if [`Reader::call`] cannot record the call.
     fn tool_call(&mut self) -> Result<Operand> {
         self.expect(".")?;
         let span = self.token_span();

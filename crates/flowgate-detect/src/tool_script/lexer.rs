@@ -73,6 +73,7 @@ impl<'a> Lexer<'a> {
             } else if let Some(comment) = rest.strip_prefix("/*") {
                 let end = comment.find("*/").ok_or(ScriptUnreadReason::Syntax)?;
                 has_break |= comment.get(..end).unwrap_or_default().contains(is_line_break);
+                // `/*` and `*/` have two bytes each.
                 self.at += end + 4;
             } else {
                 match self.peek() {
@@ -117,7 +118,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads a decimal number without an exponent.
+    /// Reads a decimal number such as `10` or `0.5`. Fails for any other form of number, such as `1e3`, `0x1` or `010`.
     fn number(&mut self) -> Result<Token<'a>> {
         let rest = self.rest();
         let length = rest.find(|c| !is_name_part(c) && c != '.').unwrap_or(rest.len());
@@ -133,7 +134,7 @@ impl<'a> Lexer<'a> {
         written.parse().map(Token::Number).map_err(|_| ScriptUnreadReason::Syntax)
     }
 
-    /// Reads the rest of a text that ends with `quote`.
+    /// Reads the rest of a text that ends with `quote`. Fails at a line break that is not escaped.
     fn quoted(&mut self, quote: char) -> Result<String> {
         let mut text = String::new();
         loop {
@@ -209,6 +210,7 @@ impl<'a> Lexer<'a> {
             return char::from_u32(code).ok_or(ScriptUnreadReason::Syntax);
         }
         let first = self.hexadecimal(4)?;
+        // The first half of a pair (a surrogate) must be followed by the second half, as an escape of its own.
         if !(0xd800..0xdc00).contains(&first) {
             return char::from_u32(first).ok_or(ScriptUnreadReason::Syntax);
         }

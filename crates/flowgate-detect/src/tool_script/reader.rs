@@ -253,8 +253,9 @@ impl<'a> Reader<'a> {
         if value.depth() > MAX_DEPTH { Err(ScriptUnreadReason::Limit) } else { Ok(value) }
     }
 
-    /// Records a call of a tool. `span` are the bytes of the tool's name. Fails if the call is in a branch, or if its
-    /// argument is not known from the program alone.
+    /// Records a call of a tool. `span` are the bytes of the tool's name. Fails if the call is in a branch, if its
+    /// function may have ended before it, if its argument is not known from the program alone, or if there are
+    /// [`MAX_FINDINGS`] calls already.
     pub(super) fn call(
         &mut self,
         tool: &str,
@@ -305,7 +306,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the end of a statement: a semicolon, or the place where JavaScript inserts one. A line break before a name
-    /// is such a place, since no expression continues with a name; before a mark it may be none.
+    /// is such a place, since no expression continues with a name. After a line break before a mark, the statement may
+    /// continue, so that is an error.
     fn end_of_statement(&mut self) -> Result<()> {
         match self.token {
             Token::Mark(";") => self.advance(),
@@ -403,6 +405,7 @@ impl<'a> Reader<'a> {
         }
         self.advance()?;
         let has_value = !matches!(self.token, Token::Mark(";" | "}") | Token::End);
+        // JavaScript ends the statement at the line break, so the value would not be returned.
         if has_value && self.follows_break {
             return Err(ScriptUnreadReason::Syntax);
         }
@@ -459,8 +462,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Declares a name in the innermost scope. Fails if the name is visible already, since a name that hides another
-    /// one is not followed.
+    /// Declares a name in the innermost scope. Fails for a name that a program cannot declare, and for one that is
+    /// visible already, since a name that hides another one is not followed.
     fn declare_name(&mut self, name: &'a str, value: Operand) -> Result<()> {
         if !can_be_declared(name) || self.scopes.iter().any(|scope| scope.contains_key(name)) {
             return Err(ScriptUnreadReason::Name);

@@ -75,7 +75,8 @@ impl Clearance {
     /// clients that the person can see.
     ///
     /// # Errors
-    /// If `text` names an element or a dimension of readers that none of `policies` declares.
+    /// If `text` names an element or a dimension of readers that none of `policies` declares, or a dimension of readers
+    /// twice.
     pub(crate) fn read<'p>(
         text: Option<&str>,
         policies: &(impl Iterator<Item = &'p Policy> + Clone),

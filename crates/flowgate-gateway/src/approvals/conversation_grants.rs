@@ -76,8 +76,8 @@ impl ApprovalService {
     /// change. Returns the result of `withdrawal`: whether there was such a grant.
     ///
     /// # Errors
-    /// If the order cannot be recorded, or `withdrawal` fails. In the second case the audit log has a further record,
-    /// that the outcome of the order is unknown.
+    /// If the order cannot be recorded, or `withdrawal` fails. In the second case, a further record in the audit log
+    /// says that the outcome of the order is unknown.
     pub(super) async fn record_withdrawal(
         &self,
         person: &Person,

@@ -140,7 +140,8 @@ impl ApprovalService {
     ///
     /// # Errors
     /// The reply that says why the decision has no effect: the person may not give this answer
-    /// ([`Self::check_decision`]), or the question does not exist, has changed or is not open.
+    /// ([`Self::check_decision`]), the question does not exist, has changed or is not open, or the decision cannot be
+    /// stored or recorded.
     async fn decide_question(
         &self,
         person: &Person,
@@ -208,7 +209,8 @@ impl ApprovalService {
     ///
     /// # Errors
     /// If the person owns the client or may not decide for its tenant, the policy does not allow this kind of answer,
-    /// or the person may not read all of what the answer would allow.
+    /// the terms do not fit it, the person may not read all of what the answer would allow, or an approval by this
+    /// person does not count ([`check_approver`]).
     fn check_decision(
         &self,
         person: &Person,
@@ -301,10 +303,10 @@ fn check_approver(
     Ok(())
 }
 
-/// Returns the message that a decision of the person `who` has no effect, and why: the person has approved already, or
+/// Returns the message for the person `who` that says why their decision has no effect: they have approved already, or
 /// the question has changed or is not open any more.
 fn not_counted(question: &StoredQuestion, who: &str) -> String {
-    // Returns at once for an open question; for a closed one, how it was closed.
+    // An open question has its own messages, which return at once. For a closed one, this says how it was closed.
     let happened = match question.state {
         QuestionState::Open if question.approved_by.iter().any(|name| name == who) => {
             let missing = listed(&question.missing_approvers());

@@ -125,8 +125,8 @@ impl FreezeTargets {
         }
     }
 
-    /// Looks up the conversation named `CLIENT/NAME`, which exists in the database or may be created later. The name
-    /// is impossible if it begins with the name of no configured client.
+    /// Looks up the conversation named `CLIENT/NAME`: `Known` if the database has it, and `Unseen` if the client may
+    /// create it later. `Impossible` if the configuration has no such client.
     ///
     /// # Errors
     /// If the database cannot be read.
@@ -151,9 +151,9 @@ impl FreezeTargets {
     }
 
     /// Looks up the tool `what`, named `SERVER/NAME`, or `NAME` for a tool of the agent. Agents call the tool NAME of a
-    /// server by a prefix and NAME, such as `mail_send`; freezes and logs have `mail/send`. The prefixed name is
-    /// therefore rejected, with the name to use in the message, unless an agent offers a tool of its own under the
-    /// prefixed name.
+    /// server by a prefix and NAME, such as `mail_send`, but freezes and logs call the same tool `mail/send`. An order
+    /// that names `mail_send` is therefore rejected with a message that says to use `mail/send`, unless an agent offers
+    /// a tool of its own named `mail_send`.
     ///
     /// # Errors
     /// If the database cannot be read.

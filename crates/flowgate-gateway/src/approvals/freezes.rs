@@ -134,9 +134,9 @@ impl ApprovalService {
         Ok(has_changed)
     }
 
-    /// Returns why a call may not run: its client, conversation, tool or server is frozen, or the freezes cannot be
-    /// read. `None` if it may run. `tool` is `SERVER/NAME`, or `NAME` for a tool of the agent. Logs a failure to read
-    /// the freezes of tools and servers.
+    /// Returns why a call may not run: its client, conversation, tool or server is frozen, the virtual key of its
+    /// conversation is no longer valid, or the freezes cannot be read. `None` if the call may run. `tool` is
+    /// `SERVER/NAME`, or `NAME` for a tool of the agent. Logs a failure to read the freezes of tools and servers.
     pub(crate) async fn freeze_reason(
         &self,
         client: &ClientSettings,
@@ -168,7 +168,7 @@ impl ApprovalService {
     }
 }
 
-/// Returns the message that a freeze stops a request or a call, for the agent.
+/// Returns the message by which an agent learns that this freeze stops its request or call.
 fn frozen_message(freeze: &Freeze) -> String {
     format!("an admin has frozen this {}: ask an admin to thaw it", freeze.kind.name())
 }

@@ -100,10 +100,10 @@ impl GrantOffer {
         Some(Self { days, matching: digest_without(None), amounts, calls })
     }
 
-    /// Returns what the database searches when it looks for a grant that covers this question; any one suffices. The
-    /// first candidate is a grant for exactly these arguments. For each argument that is an amount, a further candidate
-    /// is a grant that covers every value of this argument; such a grant counts the value, in millionths, against its
-    /// daily sum.
+    /// Returns the grants that would cover this question, for the database to search for: one existing candidate
+    /// suffices. The first candidate is a grant for exactly these arguments. For each argument that is an amount, a
+    /// further candidate is a grant that covers every value of this argument; such a grant counts the value, in
+    /// millionths, against its daily sum.
     pub(super) fn candidates(&self) -> Vec<GrantCandidate> {
         let calls = self.calls;
         // A grant for exactly these arguments limits no sum, so it counts no amount.
@@ -179,8 +179,8 @@ impl GrantOffer {
                     ));
                 };
                 let limit = millionths(&Value::Number(most.clone())).ok_or(
-                    "`sum_a_day`: `most` is not a number between 0 and 9,000,000,000,000 with at most six \
-                    decimals: correct it",
+                    "`sum_a_day`: `most` must be a number between 0 and 9,000,000,000,000 with at most six \
+                    decimals: write such a number, without an exponent",
                 )?;
                 let total = amount.saturating_mul(self.calls);
                 if total > limit {
@@ -241,9 +241,9 @@ fn millionths(value: &Value) -> Option<i64> {
     whole.checked_add(format!("{decimals:0<6}").parse().ok()?)
 }
 
-/// Returns the digest by which a grant finds the questions that it covers: a grant covers a question with the digest of
-/// the question that the person answered. The digest leaves out the values of the changeable arguments (the payload)
-/// and, if `amount` names an argument, the value of that argument, whose sum the grant limits instead.
+/// Returns the digest by which a grant finds the questions that it covers: those whose digest equals that of the
+/// question that the person answered. The digest leaves out the values of the changeable arguments (the payload) and, if
+/// `amount` names an argument, the value of that argument, whose sum the grant limits instead.
 /// `config_fingerprint` is the digest of the policy and settings of the client with the name `client`.
 fn matching_digest(
     (client, config_fingerprint): (&str, &str),
@@ -588,7 +588,7 @@ mod tests {
         let sum = |argument: &str, most: Value| json!({"sum_a_day": {"argument": argument, "most": most}});
         check(None, sum("amount", json!(50)), Ok((Some(30), "a", 20 * MILLIONTHS)));
         check(None, sum("amount", json!(19.5)), Err("the amount of this question alone is greater"));
-        check(None, sum("amount", json!(-1)), Err("not a number between"));
+        check(None, sum("amount", json!(-1)), Err("must be a number between"));
         check(None, sum("price", json!(50)), Err("name one of these: amount"));
         // A question about three equal calls uses three times the amount.
         let terms = |terms: Value| serde_json::from_value::<GrantTerms>(terms).unwrap();

@@ -28,7 +28,8 @@ pub(super) fn remove_variable_members(content: &mut Value) {
 /// [`HIDDEN_MEMBER`] the values that only the gateway reads:
 ///
 /// * `state`: the digest of the external state in which the call is approved;
-/// * `carries`: the labels by which parts of the question are withheld from people with a lower clearance;
+/// * `carries`: the label of the whole question, and `reasons`: the text of each reason with its label; by these labels,
+///   parts of the question are withheld from people with a lower clearance;
 /// * `may_grant`: whether a person may answer for the rest of the conversation (the parameter of the same name), and
 ///   `changeable`: the arguments whose values may then differ.
 pub(super) fn stored_content(ask: &ApprovalRequest, may_grant: bool) -> Value {

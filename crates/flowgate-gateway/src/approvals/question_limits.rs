@@ -1,7 +1,7 @@
-//! Applies the configured limits on questions: `question_limits` passes them to the database, which counts. If a limit
-//! is reached, no person is asked and the call does not run. `report_full` then informs the operator, by a line in the
-//! log, a counter for which there is an alert, and a record in the audit log. `ApprovalService` calls both when it asks
-//! a question.
+//! Applies the configured limits on questions. The method `question_limits` returns them in the form in which the
+//! database checks them; the database counts the questions. If a limit is reached, no person is asked and the call does
+//! not run. The method `report_full` then informs the operator, by a line in the log, a counter for which there is an
+//! alert, and a record in the audit log. `ApprovalService` calls both methods when it asks a question.
 
 use flowgate_audit::AuditEvent;
 use flowgate_guard::approve::ApprovalRequest;
@@ -19,7 +19,7 @@ const FIND_THE_FLOOD: &str = "find out whether a text provokes these questions; 
 impl ApprovalService {
     /// Converts the configured limits on questions to the type that the database checks: the limits on open questions
     /// and, in `asked`, those on how often people are asked at all. A question that a lasting grant answers is exempt
-    /// from the latter, and the caller then removes them.
+    /// from the limits in `asked`: the caller then sets `asked` to `None`.
     pub(super) fn question_limits(&self) -> QuestionLimits {
         let ApprovalSettings {
             open_of_client,

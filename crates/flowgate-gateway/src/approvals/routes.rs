@@ -259,10 +259,10 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &done))
     }
 
-    /// Serves the route that deletes the content of a tenant, a client or a conversation from the file, next to the
-    /// audit log, that has the texts of the records. The records themselves remain. An admin of only some tenants has
-    /// to name one of these. The error is the reply to send if the person may not delete the content, or the deletion
-    /// fails.
+    /// Serves the route that deletes the content of audit records: that of a tenant, a client or a conversation. The
+    /// content is in a file next to the audit log; the records themselves remain. An admin of only some tenants has to
+    /// name one of these tenants. The error is the reply to send if the body is malformed, the person may not delete
+    /// the content, there is no audit log, or the deletion fails.
     pub(crate) async fn forget(&self, headers: &HeaderMap, body: &[u8]) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Admin)?;
         let form = "`{\"tenant\": \"...\", \"client\": \"...\", \"conversation\": \"...\"}`, with one of them or more";
@@ -293,8 +293,8 @@ impl ApprovalService {
         let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&selector, &who)).await;
         let forgotten = forgotten.map_err(|_| {
             database_error_reply(DatabaseError::Audit(
-                "the deletion failed because of a bug in the gateway, but part of it may have taken effect: \
-                check the audit log"
+                "because of a bug in the gateway, a deletion of content was interrupted: check with `flowgate \
+                audit show --content` what is left, and report the bug"
                     .to_owned(),
             ))
         })?;

@@ -42,14 +42,14 @@ enum RequestChat<'m> {
     Whole(SentChat<'m>),
     /// The messages after an earlier answer, with their provenance.
     Continued(ResponseId, Sources),
-    /// All messages of the chat, with their provenance. Some of them only refer to earlier answers, which take their
-    /// place.
+    /// All messages of the chat, with their provenance. Some of the messages are only references to earlier answers;
+    /// the answers replace these messages when the conversation is locked.
     Referring(ReferencedAnswers, Sources),
 }
 
 /// Why a request cannot continue an earlier answer: no conversation of the client has this answer.
 const GONE: &str = "names no answer of a conversation of this client: the conversation may have been deleted, or the chat before the \
-    answer was changed. Send the whole chat instead";
+    answer was changed; send the whole chat instead";
 
 /// Returns the error for a request whose `previous_response_id` cannot be used.
 fn bad_previous_answer(why: &str) -> RequestError {
@@ -57,8 +57,8 @@ fn bad_previous_answer(why: &str) -> RequestError {
 }
 
 /// Reads the id of the earlier answer that a request continues. `scope` is the prefix of the names of all conversations
-/// of the request's virtual key; it is empty without such a key. `named` is the conversation that the header of the
-/// request names, if it has one, as the gateway names it: with this prefix.
+/// of the request's virtual key; it is empty without such a key. `named` is the name of the conversation in the header
+/// of the request, with this prefix; `None` without this header.
 ///
 /// # Errors
 /// If the text is not an id of this gateway, or the header names another conversation.
@@ -174,9 +174,10 @@ impl ModelRoutes {
         })
     }
 
-    /// Finds the conversation of a request. If the request continues an earlier answer or refers to items of `answers`,
-    /// it is the conversation of these answers; otherwise it is found by the chat. `sources` are the provenance of the
-    /// messages. `key_scope` and `named` are the `scope` and `named` of [`previous_answer`].
+    /// Finds the conversation of a request, and returns it with the messages of the request. A request that continues
+    /// an earlier answer, or refers to items of earlier answers (`answers`), belongs to the conversation that has these
+    /// answers. The conversation of any other request is found by its name or by the chat. `sources` are the provenance
+    /// of the messages. `key_scope` and `named` are the `scope` and `named` of [`previous_answer`].
     ///
     /// # Errors
     /// If the client has no conversation with the earlier answers, the id of the earlier answer cannot be used, or the
@@ -204,7 +205,8 @@ impl ModelRoutes {
         Ok((handle, RequestChat::Whole(chat)))
     }
 
-    /// Finds the conversation of an earlier answer; `None` if the client has no such conversation.
+    /// Finds the conversation of an earlier answer; `None` if the client has no such conversation. `key_scope` is the
+    /// prefix of the names of all conversations of the request's virtual key.
     ///
     /// # Errors
     /// If the database cannot be read.
@@ -218,7 +220,7 @@ impl ModelRoutes {
     }
 
     /// Runs one turn in a conversation, and stores it before the end of its reply is sent. `input` are the messages of
-    /// `request`. A streamed answer is sent to `parts`, and the result is then `None`.
+    /// `request`. Returns the reply; `None` if the answer was streamed, to `parts`.
     ///
     /// # Errors
     /// Why the turn failed or could not be stored, unless a part of a streamed answer has been sent: the failure is
@@ -282,6 +284,8 @@ impl ModelRoutes {
         };
         let mut stream =
             OutgoingReply::new(received.api, head, request.usage, name_for_client(handle.name()), parts);
+        // The answer may have citations, which divide its text into blocks and are judged with the whole text. So no
+        // text is sent before the answer is complete.
         if !request.citable.is_empty()
             && client.spec.upstreams().any(|upstream| upstream.api == Api::Messages)
         {
@@ -344,7 +348,8 @@ impl ModelRoutes {
     }
 
     /// Records that approved calls of a turn did not run, because the turn could not be stored. `events` are the
-    /// audit records of the turn; those that say that an approval was used are corrected, all others are ignored.
+    /// records of the turn that the audit log may have already: for each record that says that an approval was used,
+    /// appends a record that corrects it.
     pub(crate) fn record_taken_back(&self, events: &[AuditEntry]) {
         let cause = "the turn could not be stored";
         let notes: Vec<AuditEntry> = events.iter().filter_map(|note| note.correction(cause)).collect();
@@ -389,6 +394,8 @@ impl ModelRoutes {
         self.note_offered_tools(&received.client, decoded);
         self.recorder.check_witness_lag()?;
         self.approvals.check_frozen(&received.client.spec, name).await?;
+        // Joins the labels that other conversations have written to external state, and loads texts that the client was
+        // shown through other gateways.
         self.sessions.catch_up(&received.client, session).await?;
         let (client, key) = (&received.client, received.key.as_deref());
         let spending = self.begin_spending(client, received.virtual_key.as_ref());
@@ -413,7 +420,7 @@ impl ModelRoutes {
             report,
         )
         .await;
-        // A failed turn has cost tokens too.
+        // Counts the tokens against the budgets, also those of a turn that failed.
         spending.record().await;
         outcome
     }

@@ -1,6 +1,6 @@
-//! Authenticates the requests of clients: by the key or certificate of a client of the configuration, by a virtual key
-//! that an admin has made for one, or by a token of an issuer. The model routes and the MCP routes call it before they
-//! read a body.
+//! Authenticates requests: finds the client that has sent a request, by the client's own key or certificate, by a
+//! virtual key that an admin has made for the client, or by a token that an issuer has signed. The model routes and the
+//! MCP routes call this module before they read a body.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Returns the name in the gateway of the conversation that the caller names `name`. The scope of the caller
-    /// precedes the name, so that two virtual keys do not share a conversation.
+    /// Returns the name under which the gateway stores the conversation that the caller names `name`. It begins with
+    /// the scope of the caller, so that two virtual keys do not share a conversation.
     pub(crate) fn conversation(&self, name: &str) -> String {
         self.scope() + name
     }
@@ -43,9 +43,11 @@ impl Caller {
 }
 
 impl ModelRoutes {
-    /// Finds the client of a request by its key and by the certificate of its connection.
+    /// Finds the client of a request by its key and by the certificate of its connection. Counts the client, or the
+    /// unauthenticated request, for the page for people.
     ///
-    /// A virtual key takes the place of the client's own key: a client with a certificate must present it in addition.
+    /// A virtual key takes the place of the client's own key: a client with a certificate must also present the
+    /// certificate.
     ///
     /// # Errors
     /// Why the request is rejected, as a message for the client; also if the database cannot be read.
@@ -63,7 +65,13 @@ impl ModelRoutes {
         found
     }
 
-    /// Finds the client of a request. [`authenticate`](Self::authenticate) calls this, and notes the outcome.
+    /// Finds the client of a request for [`authenticate`](Self::authenticate). First finds the client to which the key
+    /// in the headers belongs: a client's own key, a virtual key or a token. Then
+    /// [`find_by_credentials`](super::clients::Clients::find_by_credentials) decides whether this client and the
+    /// certificate of the connection agree.
+    ///
+    /// # Errors
+    /// As for [`authenticate`](Self::authenticate).
     async fn find_caller(
         &self,
         headers: &HeaderMap,
@@ -91,6 +99,7 @@ impl ModelRoutes {
                 }
                 Err(why) => return Err(token_refusal(why)),
             },
+            // There is no key, or one for the model provider: only a certificate can authenticate the client.
             (None, _) => (None, None),
         };
         let found = self.clients.find_by_credentials(keys, by_key.as_ref(), certificate);
@@ -119,7 +128,8 @@ impl ModelRoutes {
         let refuse = |why: &str| RequestError::new(StatusCode::UNAUTHORIZED, why);
         let pass_key = caller.client.spec.upstream().map_err(refuse)?.pass_key;
         if pass_key && caller.provider_key.is_none() {
-            // A client that only its certificate authenticates sends no key for the gateway.
+            // A client without a key and without a virtual key is authenticated by its certificate alone: it sends no
+            // key for the gateway.
             return Err(refuse(match (&caller.client.spec.key, &caller.virtual_key) {
                 (None, None) => {
                     "the request has no key for the model provider: send your provider's key in \
@@ -151,14 +161,15 @@ impl ModelRoutes {
         let key = VirtualKeyText::read(text).ok_or_else(unknown)?;
         let store = self.sessions.store();
         let found = store.virtual_key_of(&key.digest()).await.map_err(|error| self.key_failure(error))?;
-        // Compared again, in constant time.
+        // The database has found the key by its digest, in a time that depends on the digest. The digests are compared
+        // again here, in constant time.
         let stored = found.filter(|stored| key.has_digest(&stored.digest)).ok_or_else(unknown)?;
         if stored.is_expired {
             return Err(refuse("the key has expired: ask the operator of the gateway for another one"));
         }
         let client = self.clients.find_by_name(&stored.client);
         let client = client.filter(|client| client.spec.tenant == stored.tenant).ok_or_else(|| {
-            refuse("the client of the key is no longer configured with the key's tenant: ask the operator of the gateway for another key")
+            refuse("the client of the key was removed from the configuration, or has another tenant now: ask the operator of the gateway for another key")
         })?;
         if !stored.is_used_today
             && let Err(error) = store.note_virtual_key_use(&stored.id).await

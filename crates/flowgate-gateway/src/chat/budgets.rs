@@ -21,8 +21,8 @@ use crate::log::{LogEvent, OperatorLog};
 use crate::metrics::agents::AgentMetrics;
 use crate::virtual_keys::valid_key::ValidKey;
 
-/// The tokens that the models of one turn have used. They are counted in the database by [`TurnSpending::record`] at
-/// the end of the turn, or on drop if the turn is cut off earlier.
+/// The tokens that the models of one turn have used. [`TurnSpending::record`] stores them in the database at the end of
+/// the turn; if the turn is cut off earlier, they are stored on drop.
 #[derive(Debug)]
 pub(super) struct TurnSpending {
     payer: Payer,
@@ -62,7 +62,8 @@ pub(super) struct PendingUse<'s> {
 }
 
 impl TurnSpending {
-    /// Begins to count a request to a model; `None` if neither the client nor the key has a budget.
+    /// Begins to count the tokens of `request` to the model with the name `model`. `None` if neither the client nor its
+    /// virtual key has a limited budget: then nothing is counted.
     pub(super) fn begin<'s>(&'s self, model: &'s str, request: &Request) -> Option<PendingUse<'s>> {
         self.payer.budgets().next()?;
         let usage = Usage { input: estimated_input_tokens(request), output: 0, cached: 0 };
@@ -103,7 +104,7 @@ async fn record(
     let tokens = used.values().map(|usage| usage.input.saturating_add(usage.output));
     let tokens = tokens.fold(0, u64::saturating_add);
     let client = &payer.client.spec;
-    // In millionths of the currency, rounded up.
+    // In millionths of the currency; rounded up below, so that a small use is not free.
     let cost: f64 = used.iter().map(|(model, usage)| client.budget.prices.cost(model, *usage)).sum();
     #[expect(
         clippy::cast_possible_truncation,
@@ -117,6 +118,7 @@ async fn record(
     if client.budget.is_limited() {
         metrics.count_cost(&client.name, cost);
     }
+    // The use of a virtual key counts against the budget of its client as well.
     for (account, _) in payer.budgets() {
         if let Err(error) = store.add_spending(&account, tokens, cost).await {
             let sentence = format!("{tokens} tokens were not counted against the budget: {error}");
@@ -148,8 +150,8 @@ impl PendingUse<'_> {
         };
     }
 
-    /// Notes that the request has failed. If a part of the answer has arrived, the estimate counts; otherwise, the
-    /// request counts nothing.
+    /// Notes that the request has failed. If a part of the answer has arrived, the model has worked, and the estimate
+    /// counts; otherwise, the request counts nothing.
     pub(super) fn fail(&mut self) {
         if self.received_bytes == 0 {
             self.usage = Usage::default();
@@ -187,6 +189,7 @@ impl ModelRoutes {
             let used_up = |limit: Option<u64>, used: u64| limit.filter(|limit| used >= *limit);
             let tokens = used_up(budget.tokens_per_day, spent.tokens);
             let cost = used_up(budget.cost_per_day, spent.cost);
+            // The budget that is used up: that of tokens is reported if both are.
             let what = match (tokens, cost) {
                 (Some(_), _) => "tokens",
                 (None, Some(_)) => "cost",
@@ -199,6 +202,7 @@ impl ModelRoutes {
                     "client"
                 }
                 Some(key) => {
+                    // Always `Some`: one of the two limits is reached.
                     let limit = tokens.map(KeyLimit::Tokens).or(cost.map(KeyLimit::Cost));
                     limit.into_iter().for_each(|limit| self.log_key_limit(client, key, conversation, limit));
                     "key"

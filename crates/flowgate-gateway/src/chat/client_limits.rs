@@ -1,6 +1,7 @@
-//! Takes each request from the quota of its client and of its virtual key, and refuses it if a quota is exhausted. Also
-//! writes to the operator's log which limit of a client or a key was reached. The model routes and the MCP routes call
-//! it before they read a body; `budgets` calls it to log its limits.
+//! Counts each request against the quotas of its client and of its virtual key (the requests that each may send in a
+//! minute), and refuses the request if a quota is exhausted. Also writes to the operator's log which limit of a client
+//! or a key was reached. The model routes and the MCP routes call this module before they read a body; `budgets` calls
+//! it to log its limits.
 
 use axum::http::StatusCode;
 
@@ -65,16 +66,16 @@ impl QuotaRefusal {
 }
 
 impl ModelRoutes {
-    /// Logs that a client has reached the limit `bound` on its requests. `conversation` is the conversation that the
-    /// request names, if it names one.
+    /// Logs that a client has reached the limit `bound`, and that its request was refused. `conversation` is the
+    /// conversation that the request names, if it names one.
     pub(crate) fn log_client_limit(
         &self,
         client: &ClientState,
         conversation: Option<&str>,
         bound: ClientLimit,
     ) {
-        // The line about a limit that the operator can set names the setting; the line about a fixed limit has advice
-        // instead.
+        // What is limited, the setting of the limit, advice, and the limit itself. Only a limit that the operator can
+        // set has a setting; the line about a fixed limit has advice instead.
         let (what, setting, advice, most) = match bound {
             ClientLimit::Requests => {
                 let most = client.spec.requests_per_minute.into();
@@ -110,8 +111,8 @@ impl ModelRoutes {
         });
     }
 
-    /// Logs that a virtual key of a client has reached the limit `bound` of this key. `conversation` is the
-    /// conversation that the request names, if it names one.
+    /// Logs that a virtual key of a client has reached its limit `bound`, and that the request was refused.
+    /// `conversation` is the conversation that the request names, if it names one.
     pub(super) fn log_key_limit(
         &self,
         client: &ClientState,
@@ -125,8 +126,8 @@ impl ModelRoutes {
             // The log has whole units of the currency.
             KeyLimit::Cost(most) => ("cost of one virtual key in a day", most / 1_000_000),
         };
-        // The name of the conversation contains the id of the key. If the request names no conversation, the account of
-        // the key is logged in its place, so that the operator learns which key it was.
+        // The operator has to learn which key it was. The name of the conversation contains the id of the key. If the
+        // request names no conversation, the line has the account of the key in its place, which contains the id too.
         let conversation = conversation.map_or_else(|| key.account(), str::to_owned);
         self.log.limit(&Limit {
             what,
@@ -139,8 +140,8 @@ impl ModelRoutes {
         });
     }
 
-    /// Logs that the database could not check a quota or a budget, and returns the refusal of the request.
-    /// `conversation` is the conversation that the request names, if it names one.
+    /// Logs that the database could not check a quota or a budget, in the same form as other failed requests, and
+    /// returns the refusal of the request. `conversation` is the conversation that the request names, if it names one.
     pub(super) fn quota_failure(
         &self,
         client: &ClientState,
@@ -150,15 +151,16 @@ impl ModelRoutes {
         let failure = RequestError::from(error);
         let mut report = RequestReport::begin(conversation, TurnTrace::default());
         report.set_failure(&failure);
-        // `None`: the key for the upstream, which would be removed from the name, is not known here.
+        // `write` removes the client's key for the upstream from the name of the conversation. `None`: this key is not
+        // known here.
         report.write(&self.log, &client.spec.name, None);
         // The database may answer again soon, so the client is asked to retry after a second.
         QuotaRefusal::new(failure.status, failure.message, 1)
     }
 
-    /// Takes one request from the quota of its virtual key (`key`), if that has a quota, and then from the quota of its
-    /// client. Gateways that share a database share the quotas. Logs a refusal, with the `conversation` that the
-    /// request names.
+    /// Counts one request against the quota of its virtual key (`key`), if this key has a quota, and then against the
+    /// quota of its client. Gateways that share a database share the quotas. Logs a refusal, with the `conversation`
+    /// that the request names.
     ///
     /// # Errors
     /// If the quota is exhausted, or the database cannot count the request. The message tells the client what to do.
@@ -179,6 +181,7 @@ impl ModelRoutes {
                 return Err(QuotaRefusal::new(StatusCode::TOO_MANY_REQUESTS, message, seconds));
             }
         }
+        // Counts the request in this process first, which needs no query.
         let admission = match client.take_request() {
             Err(seconds) => RequestAdmission::Exhausted { seconds },
             // If no other gateway uses the database, the count of this process is the whole count.

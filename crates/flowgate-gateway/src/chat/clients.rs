@@ -25,7 +25,7 @@ pub(crate) struct ClientState {
     history: Arc<tokio::sync::Mutex<ClientHistory>>,
     /// Decodes the bodies of the client's requests.
     pub(crate) decoder: RequestDecoder,
-    /// The names that spans may have.
+    /// The names of tools, servers and models that spans may show; other names could contain text of the chat.
     pub(crate) shown_names: ShownNames,
     quota: RequestQuota,
     /// The number of the client's listening streams.
@@ -102,8 +102,8 @@ impl ClientState {
         let mut client = history::ClientProfile { quotations, ..declared_profile(&spec) };
         // From now on, new texts are collected, so that they can be stored in the database.
         client.quotations.record_learned();
-        // Nothing is read from the database yet. No settings have the generation 0, so the first `lock_history` applies
-        // the profile of these settings.
+        // No text is loaded from the database yet. The generation 0 is that of no settings, so the first `lock_history`
+        // applies the profile of these settings.
         let (aged, generation) = (Instant::now(), 0);
         let history = ClientHistory { client, next: 0, cleared: 0, is_loaded: false, aged, generation };
         let (history, quota) =
@@ -137,8 +137,8 @@ impl ClientState {
         let shown_names = ShownNames::of(&spec);
         // A later reload sets this.
         let is_replaced = AtomicBool::new(false);
-        // No other settings have this number, and none have the number 0: a new history has it, so that the first
-        // settings are applied to the history.
+        // A number that no other settings have. It is never 0: a new history has the generation 0, so that the first
+        // `lock_history` applies the profile of these settings to it.
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
         Self { spec, history, decoder, shown_names, quota, listening, counters, generation, is_replaced }
     }
@@ -187,14 +187,15 @@ impl ClientState {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Adds `bits`, an upper bound on what one request may reveal of the texts that the client was shown, by which
-    /// words of users are hidden.
+    /// Adds `bits`, an upper bound on what the model may learn from one request about the texts that the client was
+    /// shown, to the sum that [`Self::leaked_bits`] returns.
     pub(crate) fn add_leaked_bits(&self, bits: u32) {
         self.counters.bits.fetch_add(u64::from(bits), Ordering::Relaxed);
     }
 
-    /// Returns an upper bound on the bits that all requests of the client together may have revealed of the texts that
-    /// it was shown: which words of users are hidden depends on these texts, since words that quote them are hidden.
+    /// Returns an upper bound, in bits, on what models may have learned from all requests of the client about the texts
+    /// that the client was shown. Words of users that quote these texts are hidden, so a model that sees which words
+    /// are hidden learns something about the texts.
     pub(crate) fn leaked_bits(&self) -> u64 {
         self.counters.bits.load(Ordering::Relaxed)
     }
@@ -214,9 +215,10 @@ impl ClientState {
         self.lock_history().await.reset();
     }
 
-    /// Counts a new conversation, and returns whether the caller has to look for surplus conversations of the client
-    /// now. This is so once for each 64th part of the client's limit on conversations: the slow query is then rare for
-    /// a client with a high limit, and the surplus is small.
+    /// Counts a new conversation, and returns whether the caller must now delete conversations beyond the client's
+    /// limit. The search for these is a slow query, so it does not run for each new conversation, but only once for
+    /// every `limit / 64` new ones. A client with a high limit therefore causes few queries, and the surplus stays
+    /// small.
     pub(crate) fn count_new_conversation(&self) -> bool {
         self.counters.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of((self.spec.sessions / 64).max(1))
     }
@@ -238,7 +240,7 @@ impl ClientRequestPlace {
     /// Takes a place for a request of `client`; `None` if the client has reached its limit on parallel requests.
     pub(crate) fn acquire(client: &Arc<ClientState>) -> Option<Self> {
         let place = Self(Arc::clone(client));
-        // If the limit is reached, `place` is dropped here, which takes the count back.
+        // If the limit is reached already, `place` is dropped here, which decrements the count again.
         (client.counters.at_work.fetch_add(1, Ordering::Relaxed) < client.spec.parallel).then_some(place)
     }
 }
@@ -306,9 +308,9 @@ impl Clients {
         })
     }
 
-    /// Finds the client of a request by its key and by the certificate of its connection. `by_key` is the client to
-    /// which the key of the request belongs, if it belongs to one. The second part of the result is the key for the
-    /// upstream, if the client sends one.
+    /// Finds the client of a request by its key and by the certificate of its connection. `keys` are the keys in the
+    /// headers, and `by_key` is the client to which one of them belongs, if there is such a client. The second part of
+    /// the result is the key for the upstream, if the client sends one.
     ///
     /// A client that is configured with a key and a certificate must present both. A certificate of one client together
     /// with a key of another client is rejected.
@@ -332,7 +334,7 @@ impl Clients {
         let by_certificate = match (holders.next(), holders.next()) {
             (_, Some(_)) => {
                 return Err(
-                    "more than one client of this gateway has this certificate: ask its operator to give each client its own certificate",
+                    "more than one client of this gateway has this certificate: ask the operator of the gateway to give each client its own certificate",
                 );
             }
             (only_holder, None) => only_holder,

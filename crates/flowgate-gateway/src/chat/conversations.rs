@@ -1,14 +1,16 @@
 //! Finds, locks and stores the conversation of a request. The model routes and the MCP routes call this module.
 //!
 //! A client may name the conversation. Otherwise the request belongs to the conversation whose history is the longest
-//! prefix of the request's chat, up to a message that the model wrote. If two conversations share that history, the
-//! request is ambiguous and begins a new conversation; replies of the model that the new conversation did not produce
-//! are labelled top there.
+//! prefix of the request's chat that ends with a message of the model. If two conversations share that history, the
+//! request is ambiguous and begins a new conversation.
 //!
 //! Conversations are [stored](crate::database) turn by turn. Recently used conversations are in memory as well; the
 //! others are replayed from their stored inputs when they are needed. A conversation that was stored under another
-//! policy is [carried over](carry_over) to the present one. A conversation for which neither is possible is deleted and
-//! recreated with an empty history. Earlier replies of the model that the client then sends again are labelled top.
+//! policy is [carried over](carry_over) to the present one. A conversation that can be neither replayed nor carried
+//! over is deleted and recreated with an empty history.
+//!
+//! In a new or recreated conversation, the chat of the client can have replies of the model that the conversation did
+//! not produce. These are labelled top.
 //!
 //! * `find`: finds the conversation that a request belongs to; `cache`: keeps recently used conversations in memory.
 //! * `load`: replays a conversation from its stored inputs; `carry_over`: carries it over to a changed policy.
@@ -76,8 +78,9 @@ pub(crate) struct ConversationState {
     pub(crate) history: History,
     /// The labels of the tenant's stores, in JSON, as the conversation last joined them.
     pub(crate) recalled: Option<String>,
-    /// The monitor's count of changes to the labels of external state, at the last time when these labels equalled
-    /// `recalled`; `None` if they are not known to equal it.
+    /// The value of the monitor's counter of changes to the labels of external state when these labels were last equal
+    /// to the tenant's stored record. While the counter is the same, so are the labels. `None` if the labels are not
+    /// known to equal the record.
     settled: Option<u64>,
     /// The unique number of the conversation in the database.
     id: i64,
@@ -224,9 +227,9 @@ impl From<DatabaseError> for RequestError {
             DatabaseError::Bug(_) => RequestErrorCause::Store(
                 "the turn could not be stored because of a bug in the gateway: report it",
             ),
-            DatabaseError::NoRandomBytes => {
-                RequestErrorCause::Store("the operating system returned no random bytes")
-            }
+            DatabaseError::NoRandomBytes => RequestErrorCause::Store(
+                "the operating system returned no random bytes: check the system of the gateway",
+            ),
             _ => RequestErrorCause::Store("the database failed: check its file and disk, or its server"),
         };
         let failure = Self::new(error.status(), error.client_message()).with_cause(cause);
@@ -416,21 +419,24 @@ impl Conversations {
     /// Returns whether a conversation may store another turn; logs the limit if it may not. The log line has the
     /// names of the client and of the conversation.
     pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
-        // Many short values take far more memory than their bytes. The limit on the memory is what a conversation takes
-        // that has reached the limit on bytes with long values.
+        // Many short values take far more memory than their bytes, so the memory is limited as well: to that of a
+        // conversation which has reached the limit on bytes with long values.
+        let most_memory = memory_of(self.most_bytes, 0);
         let has_bytes = session.bytes < self.most_bytes;
-        let has_room = has_bytes && session.memory() <= memory_of(self.most_bytes, 0);
+        let has_room = has_bytes && session.memory() <= most_memory;
         if !has_room {
-            let what = match has_bytes {
-                true => "memory of one conversation, which has many short values",
-                false => "bytes of one conversation",
+            let (what, most) = match has_bytes {
+                true => {
+                    ("memory of one conversation, which has many short values", u64::try_from(most_memory))
+                }
+                false => ("bytes of one conversation", u64::try_from(self.most_bytes)),
             };
             self.log.limit(&Limit {
                 what,
                 effect: "requests of the conversation are refused until the agent begins a new one",
                 setting: Some("[store] conversation-mib"),
                 advice: None,
-                most: u64::try_from(self.most_bytes).unwrap_or_default(),
+                most: most.unwrap_or(u64::MAX),
                 client,
                 conversation: Some(name),
             });
@@ -513,12 +519,13 @@ impl Conversations {
         })
     }
 
-    /// Logs each source whose oldest texts were forgotten because its share of the memory of quotations was full, and
-    /// adds the number of forgotten text windows to the client's counter. `forgotten` has this number for each source,
-    /// about one window per byte.
+    /// Logs each source whose oldest texts were forgotten because its share of the memory of quotations was full.
+    /// `forgotten` has the number of forgotten text windows of each such source, about one window per byte. Adds these
+    /// numbers to the client's counter.
     fn report_full(&self, client: &ClientState, conversation: &str, forgotten: &BTreeMap<String, u64>) {
         for (source, windows) in forgotten {
             client.add_forgotten(*windows);
+            // One source may fill only this part of the memory.
             let source_limit = client.spec.quotations / history::SHARE;
             let fields = vec![
                 ("limit", "text remembered of one source".into()),
@@ -557,14 +564,15 @@ impl ConversationState {
         self.turns
     }
 
-    /// Joins the labels of the tenant's stores from their JSON record, unless that record was joined last.
+    /// Joins the labels of the tenant's stores, from their JSON record, into the session. Does nothing if this is the
+    /// record that was joined last.
     ///
     /// # Errors
     /// What is wrong with the record.
     pub(super) fn join_external_state(&mut self, record: &str) -> Result<(), String> {
         if self.recalled.as_deref() != Some(record) {
             let read: Value = serde_json::from_str(record)
-                .map_err(|_| "its record of labels is not valid JSON".to_owned())?;
+                .map_err(|_| "the record of the labels of its stores is not valid JSON".to_owned())?;
             self.conversation.join_external_state(&read).map_err(|error| error.to_string())?;
             self.recalled = Some(record.to_owned());
             // The labels may have changed, so they have to be compared with the record again.
@@ -580,7 +588,8 @@ fn memory_of(bytes: i64, values: usize) -> usize {
     MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(MEMORY_OF_A_VALUE))
 }
 
-/// Adds texts that the client was shown, as the database stores them, to its memory of quotations.
+/// Adds texts that a client was shown to the memory of quotations in its profile `client`. `texts` are in the form in
+/// which the database stores them.
 fn load_history(client: &mut history::ClientProfile, texts: Vec<ShownText>) {
     for ShownText { source, label, text: normalized } in texts {
         // A label that cannot be parsed becomes `null`, which is no label and therefore counts as top.

@@ -1,5 +1,5 @@
 //! Reads the keys that a request carries in its headers: one for the gateway, and perhaps one for the model provider.
-//! `authentication` calls it, and finds the client of the keys with `clients`.
+//! `authentication` calls this module, and then finds the client to which the keys belong.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +21,12 @@ pub(crate) struct PresentedKeys {
 }
 
 impl PresentedKeys {
-    /// Reads the keys from the headers of a request: the one in the gateway's own header, and the one in the header
-    /// that the API of a provider uses.
+    /// Reads the keys from the headers of a request: the one in the gateway's own header ([`KEY`]), and the one in the
+    /// header that the API of a provider uses. For whom the second key is, the caller decides.
     ///
     /// # Errors
-    /// Why the request is rejected: a header with a key is present twice or cannot be read.
+    /// Why the request is rejected: a header with a key is present twice or cannot be read, or several headers of
+    /// providers have a key.
     pub(super) fn read(headers: &HeaderMap) -> Result<Self, &'static str> {
         // The value of the header `name`, if the request has the header.
         let single_value = |name: &str| {
@@ -33,15 +34,16 @@ impl PresentedKeys {
             match (values.next(), values.next()) {
                 (None, _) => Ok(None),
                 (Some(value), None) => value.to_str().map(Some).map_err(|_| {
-                    "the key contains characters other than visible ASCII: send it as the operator gave it \
-                    to you"
+                    "a header with a key contains characters other than visible ASCII: send the key as it \
+                    was given to you"
                 }),
                 // Refused, because a program that reads the other value could authenticate another client.
-                (Some(_), Some(_)) => {
-                    Err("a header with a key is present more than once: send each header once")
-                }
+                (Some(_), Some(_)) => Err(
+                    "`Authorization`, `x-api-key`, `x-goog-api-key` or `x-flowgate-key` is present more than once: send each header once",
+                ),
             }
         };
+        // The key in a value of the form `Bearer KEY`; `None` if the value has another form.
         let bearer_token = |text: &'_ str| {
             let (scheme, key) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())

@@ -1,10 +1,11 @@
 //! Answers requests for embeddings: the policy decides whether the texts may go to the model that embeds them.
-//! `http::service` calls it.
+//! `http::service` calls this module.
 //!
 //! A request belongs to no stored conversation. A conversation for this request alone receives the texts as one message
-//! of the role `embedding`. If the message quotes texts that the client was shown, it carries at least their labels.
-//! Then the policy judges a call of the tool [`TOOL`] with the texts. No person is asked: a call that a person would
-//! have to allow is refused. The client receives the embeddings without a judgement, since it has the texts already.
+//! of the role `embedding`. If the message quotes texts that the client was shown, the message carries at least the
+//! labels of these texts. Then the policy judges a call of the tool [`TOOL`] with the message. No person is asked: a
+//! call that a person would have to allow is refused. The embeddings themselves are not judged, since the client has
+//! the texts already.
 
 use axum::http::StatusCode;
 use flowgate::monitor::{Attribution, AuthorizedCall, Judgement, Outcome, Verdict};
@@ -39,9 +40,9 @@ const TOOL: &str = "embeddings";
 const RECORDED_NAME: &str = "«embeddings»";
 /// The number of dimensions that an embedding is assumed to have at most, if its request does not state `dimensions`.
 const MAX_DIMENSIONS: usize = 4096;
-/// The approximate memory of a number of an embedding, in bytes: as a value, and its text.
+/// The approximate memory of one number of an embedding in JSON, in bytes: of the parsed value and of its text.
 const BYTES_OF_FLOAT: usize = 64;
-/// The approximate memory of a number of an embedding in base64, in bytes.
+/// The approximate memory of one number of an embedding in base64, in bytes.
 const BYTES_OF_BASE64: usize = 16;
 
 impl ModelRoutes {
@@ -143,7 +144,7 @@ impl ModelRoutes {
             request.dimensions.and_then(|number| usize::try_from(number).ok()).unwrap_or(MAX_DIMENSIONS);
         let bytes_per_number = match request.format {
             EmbeddingFormat::Base64 => BYTES_OF_BASE64,
-            // The form that takes the most memory, also assumed for a form that is not known here.
+            // JSON numbers. A form that is not known here counts like this one, which takes the most memory.
             _ => BYTES_OF_FLOAT,
         };
         let bytes = request.texts.len().saturating_mul(numbers).saturating_mul(bytes_per_number);
@@ -199,8 +200,8 @@ impl ModelRoutes {
         outcome
     }
 
-    /// Has the policy judge a call of [`TOOL`] with the texts, and records the verdict. The result is the evidence that
-    /// the texts may be sent.
+    /// Lets the policy judge a call of [`TOOL`] with the texts, and records the verdict in `report` and in the audit
+    /// log. The result is the evidence that the texts may be sent.
     ///
     /// # Errors
     /// If the texts may not go to the model. The message says why, and what the policy would have to say.
@@ -223,8 +224,9 @@ impl ModelRoutes {
                 &request.texts,
             )?
         };
+        // What the model may learn from the words that are hidden, because they quote texts that the client was shown.
         client.add_leaked_bits(added.bits);
-        // The policy judges the request like a call of this tool.
+        // The policy judges the request like a call of this tool, which all texts have influenced.
         let tool = Tool { server: None, name: TOOL.into() };
         let call_arguments = arguments(request);
         let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(call_arguments.clone()) };
@@ -236,7 +238,7 @@ impl ModelRoutes {
         let judged = CallVerdict {
             tool,
             arguments: call_arguments,
-            // A rule that stops the texts denies the call as well.
+            // `added.stopped` has the messages of the rules that stop the texts; such a rule denies the call as well.
             outcome: if added.stopped.is_empty() { judgement.outcome() } else { Outcome::Deny },
             reasons: judgement.reasons.clone(),
             label: judgement.label.clone(),
@@ -258,8 +260,8 @@ impl ModelRoutes {
     }
 }
 
-/// Returns the name that the audit log and freezes have for the conversation of a request: [`RECORDED_NAME`] in the
-/// scope of its virtual key.
+/// Returns the name for the conversation of a request in the audit log and in freezes: the scope of its virtual key,
+/// which is empty without such a key, and [`RECORDED_NAME`].
 fn recorded_name(received: &ModelRouteRequest) -> String {
     scope(received.virtual_key.as_ref().map(|key| key.id.as_str())) + RECORDED_NAME
 }
@@ -282,7 +284,7 @@ fn reasons(judgement: &Judgement) -> Vec<String> {
 /// the statements that would permit it.
 fn refused(reasons: &[String]) -> RequestError {
     let message = format!(
-        "the policy does not permit that the gateway sends these texts to a model that embeds them: {}; the operator can \
+        "the policy does not permit the gateway to send these texts to a model that embeds them: {}; the operator can \
          permit it with `label message ...` for message.role == \"embedding\" and `require ...` for tool:{TOOL}",
         reasons.join("; ")
     );

@@ -1,4 +1,4 @@
-//! Builds error replies in the form of the API that the client uses, so that the client's library understands them. The
+//! Builds error replies in the form of the API that the client uses, so that the client's library can read them. The
 //! model routes and `http::service` call [`error_reply`].
 
 use axum::http::{StatusCode, header};

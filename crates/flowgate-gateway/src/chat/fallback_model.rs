@@ -2,8 +2,8 @@
 //! turn.
 //!
 //! Each upstream receives the same view, so a failure changes which model answers, but not what is shown. The operator
-//! lists the upstreams, because each of them may read everything that the model may read. The next upstream is asked
-//! only if nothing of an answer has reached the listener, so that no answer is a mixture of two.
+//! lists the upstreams, because each of them may read everything that the first one may read. The next upstream is
+//! asked only if no part of an answer has arrived yet: an answer must not consist of parts from two models.
 
 use std::ops::ControlFlow;
 
@@ -64,8 +64,8 @@ impl<'a> FallbackModel<'a> {
         outcome
     }
 
-    /// Asks a model, and counts the tokens that it uses. They also count if the future is dropped because the client
-    /// has disconnected.
+    /// Asks a model, and counts the tokens that it uses. If the future is dropped because the client has disconnected,
+    /// the estimate so far counts: `pending` is then dropped too, and adds it.
     async fn ask_counted(
         &self,
         model: &RemoteModel,
@@ -101,7 +101,8 @@ impl ChatModel for FallbackModel<'_> {
         Box::pin(async move {
             let mut listener = FirstDelta { listener, has_begun: false };
             let mut choice = &self.first;
-            // `place` is the index of `choice`; `next` is the model after it.
+            // Asks all models but the last. `place` is the index of the asked model, `choice`; `next` is the model
+            // after it.
             for (place, next) in self.others.iter().enumerate() {
                 match self.ask((choice, place), request, &mut listener).await {
                     Err(error) if another_may_answer(&error) && !listener.has_begun => {
@@ -111,13 +112,14 @@ impl ChatModel for FallbackModel<'_> {
                     done => return done,
                 }
             }
+            // After the last model there is no other, so its outcome is final.
             self.ask((choice, self.others.len()), request, &mut listener).await
         })
     }
 }
 
-/// Returns whether another server may answer a request that failed with this error: the cause is the server, and not
-/// the request.
+/// Returns whether another server may answer a request that failed with this error, because the cause is the server and
+/// not the request.
 fn another_may_answer(error: &Error) -> bool {
     error.is_temporary() || matches!(error, Error::Timeout | Error::Unreachable(_))
 }
@@ -141,15 +143,15 @@ impl Listener for FirstDelta<'_> {
     }
 }
 
-/// A listener that adds the sizes of what it receives to the estimate of used tokens.
+/// A listener that adds the sizes of the parts that it receives to the estimate of used tokens.
 struct CountingListener<'a, 's> {
     listener: &'a mut dyn Listener,
     pending: &'a mut PendingUse<'s>,
 }
 
 impl Listener for CountingListener<'_, '_> {
-    /// Counts the bytes of a part of the answer, and passes the part on. What was received before a restart still
-    /// counts, since the model has generated it.
+    /// Counts the bytes of a part of the answer, and passes the part on. A restart means that the answer failed and is
+    /// requested again; the parts that arrived before it still count, since the model has generated them.
     fn on_delta(&mut self, delta: Delta<'_>) -> ControlFlow<()> {
         self.pending.add_received(match delta {
             Delta::Text(text) | Delta::Reasoning(text) | Delta::Arguments { json: text, .. } => text.len(),

@@ -1,6 +1,6 @@
 //! Reads which standing consents and approvals people have frozen or withdrawn for a conversation. A turn (`turn`,
-//! `turn_observer`, `turn_end`) reads them when it begins and before its calls run. If the two readings differ, calls
-//! that were permitted in between may depend on what is frozen now, so they do not run.
+//! `turn_observer`, `turn_end`) reads them when it begins and before its calls run. If the two readings differ, the
+//! calls of the turn do not run: they may have been permitted by a consent or an approval that is frozen now.
 
 use std::collections::BTreeSet;
 
@@ -19,14 +19,15 @@ pub(super) struct StandingApprovals {
     has_grants: bool,
     /// What is frozen or withdrawn.
     frozen: FrozenApprovals,
-    /// Whether approvals were withdrawn from the conversation when the turn began.
+    /// Whether [`Self::read`] has removed consents or approvals from the conversation.
     was_withdrawn: bool,
     /// Whether the turn continues after it waited for a person. Earlier requests have then permitted some of its calls.
     pub(super) is_resumed: bool,
 }
 
 impl StandingApprovals {
-    /// Reads what is frozen or withdrawn for the conversation `name`, and withdraws it from the conversation.
+    /// Reads which consents and approvals are frozen or withdrawn for the conversation `name`, and removes them from
+    /// `session`, so that they permit no call of the turn.
     ///
     /// # Errors
     /// If the database fails.
@@ -75,8 +76,8 @@ async fn frozen_approvals(
     has_grants: bool,
 ) -> Result<FrozenApprovals, DatabaseError> {
     let are_frozen = approvals.are_grants_frozen(client, name).await?;
-    // If all of them are frozen, the turn itself withdraws them. That is no order of an admin during the turn, so it is
-    // not compared.
+    // If all grants of the conversation are frozen, the turn itself withdraws them. Such a withdrawal is no order of an
+    // admin during the turn, so it must not count as a change.
     let withdrawn = match has_grants && !are_frozen {
         true => approvals.store.withdrawn_grants(&client.name, name).await?,
         false => Vec::new(),
@@ -86,8 +87,8 @@ async fn frozen_approvals(
 
 /// Returns whether a lasting grant that allowed one of these calls has been withdrawn after it allowed the call. A turn
 /// that waited for a person checks this when it continues: the approvals of its earlier calls were stored as used when
-/// the wait began, but the calls are sent only now. `digests` are the digests of the approved calls of the conversation `name`, which
-/// has `turns` persisted turns.
+/// the wait began, but the calls are sent only now. `digests` are the digests of the approved calls of the conversation
+/// `name`, which has `turns` persisted turns.
 pub(super) async fn is_grant_of_calls_withdrawn(
     approvals: &ApprovalService,
     (client, name): (&ClientSettings, &str),
@@ -96,7 +97,8 @@ pub(super) async fn is_grant_of_calls_withdrawn(
 ) -> Result<bool, DatabaseError> {
     let mut questions = Vec::new();
     for digest in digests {
-        // The newest question about the call: earlier ones are about calls of earlier messages of the model.
+        // The newest question about the call, up to the present turn, which is not persisted yet. Earlier questions are
+        // about equal calls of earlier messages of the model.
         let through_this_turn = turns.saturating_add(1);
         let question = approvals.store.find_question((&client.name, name), digest, through_this_turn).await?;
         questions.extend(question.map(|question| question.id));

@@ -63,19 +63,20 @@ impl ModelRoutes {
         HttpReply::json(StatusCode::OK, &reply).mark_logged()
     }
 
-    /// Begins the report of a judgement.
+    /// Begins the report of the judgement on a chat or an answer.
     fn begin_guardrail_report(&self, received: &ModelRouteRequest) -> RequestReport {
         let span = self.telemetry.begin_request(names::GUARDRAIL, received.trace_parent.as_ref());
         // `None`: a judged chat has no conversation that the report could name.
         RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
     }
 
-    /// Writes the report of a judgement with the outcome `judged`. Returns this outcome as the other gateway receives
-    /// it: in watch mode, what the policy stops counts as permitted.
+    /// Writes the report of a judgement with the outcome `judged`. Returns the outcome that the other gateway receives.
+    /// It differs from `judged` only in watch mode, in which the policy stops nothing: a refusal by the policy becomes
+    /// a permission.
     ///
     /// # Errors
-    /// Why the request or the answer is stopped. In watch mode the policy stops nothing; freezes, limits and failures
-    /// of the gateway do.
+    /// Why the request or the answer is stopped. In watch mode, only freezes, limits and failures of the gateway stop
+    /// anything.
     fn end_guardrail_report(
         &self,
         received: &ModelRouteRequest,
@@ -83,6 +84,7 @@ impl ModelRoutes {
         judged: Result<(), NotPermitted>,
     ) -> Result<(), RequestError> {
         let client = &received.client;
+        // In watch mode, a `Failed` outcome still stops the request.
         let is_only_watched =
             client.spec.watch.is_some() && matches!(judged, Ok(()) | Err(NotPermitted::Stopped(_)));
         let judged = judged.map_err(|not_permitted| match not_permitted {
@@ -98,8 +100,8 @@ impl ModelRoutes {
         if is_only_watched { Ok(()) } else { judged }
     }
 
-    /// Judges the chat or the answer in a message of LiteLLM, and records the verdicts. Remembers a permitted chat,
-    /// since LiteLLM sends its answer without the chat.
+    /// Judges the chat or the answer in a message of LiteLLM, and records the verdicts. Remembers each permitted chat:
+    /// LiteLLM later sends the answer without the chat, and the answer is judged as the next message of that chat.
     ///
     /// # Errors
     /// Why the chat or the answer is stopped.
@@ -144,10 +146,10 @@ impl ModelRoutes {
         }
     }
 
-    /// Judges whether the model may be asked for an answer to a chat.
+    /// Judges whether the other gateway may ask its model for an answer to a chat.
     ///
     /// # Errors
-    /// Why it may not.
+    /// Why the model may not be asked.
     async fn judge_chat(
         &self,
         received: &ModelRouteRequest,
@@ -177,9 +179,9 @@ impl ModelRoutes {
         self.approvals.check_frozen(&received.client.spec, &recorded_name(received)).await
     }
 
-    /// Judges an answer of the model to a chat. In watch mode, the conversation runs under the permissive policy: only
-    /// what cannot be judged is refused, and this has no effect on the client. The verdicts of the policy that the
-    /// operator wrote are then only recorded.
+    /// Judges an answer of the model to a chat. In watch mode, the chat is replayed under a permissive policy, which
+    /// stops nothing. The policy that the operator wrote is evaluated beside it, and its verdicts are only recorded: in
+    /// the watch log and in `report`.
     ///
     /// # Errors
     /// Why the answer is stopped.
@@ -204,7 +206,8 @@ impl ModelRoutes {
         }
         // Only the verdicts are needed from here on.
         drop(replayed);
-        // A stopped answer ends here: its report keeps the verdicts by which it was stopped.
+        // A stopped answer ends here: its report keeps the verdicts by which it was stopped. In watch mode, these are
+        // only answers that cannot be judged.
         self.record(received, judged, report).await?;
         if client.spec.watch.is_some() {
             // `record` has reported the verdicts of the permissive policy; those of the operator's policy replace them.
@@ -213,13 +216,13 @@ impl ModelRoutes {
         Ok(())
     }
 
-    /// Records the verdicts on calls in the audit log and in `report`, and the replies that a rule withholds in the
-    /// audit log. The model provider's key, if the request has one, is removed from what is recorded. A permitted call
-    /// whose tool is frozen is stopped.
+    /// Records the outcome `judged` of a judgement: the verdicts on calls, in the audit log and in `report`, and the
+    /// replies that a rule withholds, in the audit log. The model provider's key, if the request has one, is removed
+    /// from the records. Then refuses an answer with a call whose tool is frozen, although the policy permits the call.
     ///
     /// # Errors
-    /// The error in `judged`, if it has one; otherwise, that the tool of a call is frozen, or that the verdicts cannot
-    /// be recorded.
+    /// The error in `judged`, if it is one; otherwise, the freeze of a tool that is called, or a failure to record the
+    /// verdicts.
     async fn record(
         &self,
         received: &ModelRouteRequest,
@@ -250,8 +253,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Returns why a call may not run although it is permitted: the reason for the freeze of the first frozen tool
-    /// among the called ones. `None` if none is frozen.
+    /// Returns the reason for the freeze of the first frozen tool among the tools that `verdicts` are about; `None` if
+    /// none of these is frozen.
     async fn freeze_of_called_tool(
         &self,
         received: &ModelRouteRequest,

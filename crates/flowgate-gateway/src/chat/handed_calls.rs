@@ -6,8 +6,9 @@
 //! which the gateway has judged the call, and the digest of the gateway's policy. A hook with the same policy judges
 //! the call at this label, because only the gateway knows what the model was shown.
 //!
-//! Codex also runs a hook before each call that a program makes, which the model has written as the argument of one call.
-//! The gateway has judged that call, so `program_call` reads the program, and its calls count as handed over with it.
+//! A model of Codex can write a program as the argument of one call; the program then makes calls of its own, and Codex
+//! runs a hook before each of them. The gateway has judged the call with the program, so `program_call` reads the
+//! program, and the calls in it count as handed over together with that call.
 //!
 //! A call is forgotten at the next turn of its conversation. If that turn waits for a program that still runs, the
 //! calls of programs are kept: a program must not lose its calls while it runs. They are not kept longer, because an
@@ -35,7 +36,7 @@ use super::authentication::Caller;
 use crate::http::reply::HttpReply;
 use crate::virtual_keys::scope::key_of;
 
-/// The most bytes of the calls of one client. The oldest ones are forgotten first.
+/// The most bytes of the calls of one client. Beyond it, the oldest calls are forgotten.
 pub(crate) const MAX_BYTES: usize = 8 << 20;
 /// The bytes that count for each call in addition to its texts.
 const BYTES_PER_CALL: usize = 256;
@@ -58,7 +59,7 @@ struct HandedCall {
     call: ToolCall,
     /// The defaults of its arguments, as the schema of its tool states them.
     defaults: Map<String, Value>,
-    /// The calls that it makes, if it runs a program: they have its label.
+    /// The calls that its program makes, if it runs a program. Their label is that of this call.
     program_calls: Vec<ProgramCall>,
     /// The label at which the call was judged, if it is known.
     label: Option<HandedLabel>,
@@ -77,13 +78,14 @@ pub(super) struct HandedLabel {
 }
 
 impl HandedLabel {
-    /// Returns the label of a call that a client receives. `judged` are the calls that were judged in the turn, by
-    /// `monitor`. `None` if the call is not among them, as in a turn that continues an earlier one, or if its label is
-    /// longer than [`MAX_LABEL`]: the hook then judges the call without a label of the gateway.
+    /// Returns the label at which `call`, which a client receives, was judged. `judged` are the calls that `monitor`
+    /// has judged in the turn. `None` if the call is not among them, as in a turn that continues an earlier one, or if
+    /// its label is longer than [`MAX_LABEL`]: the hook then judges the call without a label of the gateway.
     pub(super) fn of(call: &HandedOverCall, judged: &[CallVerdict], monitor: &Monitor) -> Option<Self> {
         let arguments = serde_json::from_str::<Map<String, Value>>(&call.arguments).ok()?;
         let equal = judged.iter().filter(|judged| judged.tool == call.tool && judged.arguments == arguments);
-        // Equal calls of one turn share the join of their labels.
+        // A verdict does not have the id of its call, so equal calls of one turn cannot be told apart: each of them has
+        // the join of their labels. The label of a call is that of its event in the trace.
         let labels = equal.map(|judged| {
             monitor
                 .trace()
@@ -112,12 +114,13 @@ pub(super) struct HandedTurn<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedCall {
-    /// The id of the call. `None` if the agent gives its hook no id: the call is then found by its tool and arguments.
+    /// The id of the call; `None` if the hook does not know it. The call is then found by its tool and arguments.
     id: Option<String>,
     tool: String,
     arguments: Map<String, Value>,
-    /// Which of its arguments `arguments` has, if a program makes the call. Such a call is found by its tool and
-    /// arguments: the agent itself gives it an id, which the gateway does not know.
+    /// Present if a program makes the call: says whether `arguments` has all arguments of the call or some of them.
+    /// Such a call is found by its tool and arguments, since the gateway does not know the id that the agent has given
+    /// to it.
     #[serde(default)]
     in_program: Option<StatedArguments>,
 }
@@ -129,16 +132,18 @@ struct CallReport {
     handed_over: bool,
     /// Whether the call that was handed over has this tool and these arguments.
     is_equal: bool,
-    /// The labels at which the calls were judged that the question can be about, each once. A hook takes their join:
-    /// which of the calls it is about to run is not known. Empty if one of the labels is not known.
+    /// The label of each call that the question can be about, without repetitions. A hook judges its call at the join
+    /// of these labels, since it is not known which of the calls it is. Empty if one of the labels is not known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     labels: Vec<HandedLabel>,
 }
 
 impl HandedCalls {
-    /// Notes the calls that a turn of a conversation hands to its client, in place of those of its earlier turns.
+    /// Notes the calls that a turn of a conversation hands to its client, and forgets those of earlier turns. If the
+    /// turn waits for a program of an earlier turn, the earlier calls that have programs are kept.
     pub(super) fn note(&self, client: &str, conversation: &str, turn: HandedTurn<'_>) {
         let HandedTurn { calls, tools, labels } = turn;
+        // Calls without an entry in `labels` have no label.
         let labels = labels.into_iter().chain(std::iter::repeat(None));
         let handed = |(call, label): (&ToolCall, Option<HandedLabel>)| HandedCall {
             conversation: conversation.to_owned(),
@@ -156,6 +161,7 @@ impl HandedCalls {
             .calls
             .retain(|known| known.conversation != conversation || (waits && !known.program_calls.is_empty()));
         of_client.calls.extend(handed);
+        // Forgets the oldest calls of the client until the others fit.
         of_client.bytes = of_client.calls.iter().map(HandedCall::size).fold(0, usize::saturating_add);
         while of_client.bytes > MAX_BYTES {
             let Some(oldest) = of_client.calls.pop_front() else { break };
@@ -163,8 +169,8 @@ impl HandedCalls {
         }
     }
 
-    /// Looks up a call of a client. `key` is the id of the virtual key with which the client asks: only calls that were
-    /// handed to the same key are found.
+    /// Looks up the call that a hook of a client asks about. `key` is the id of the virtual key with which the hook
+    /// asks: only calls that were handed to the same key are found. `None`: the hook asks with the client's own key.
     fn find(&self, client: &str, key: Option<&str>, asked: &AskedCall) -> CallReport {
         let all = self.lock();
         let calls = all.get(client).into_iter().flat_map(|of_client| &of_client.calls);
@@ -173,6 +179,8 @@ impl HandedCalls {
         let mut labels: Vec<Option<&HandedLabel>> = Vec::new();
         for handed in own {
             let is_equal = handed.is_equal_to(asked);
+            // With an id, the question is about the call that has this id, even if the agent has changed the call. The
+            // id of a call in a program says nothing, since the agent has chosen it.
             let is_asked = match &asked.id {
                 Some(id) if asked.in_program.is_none() => *id == handed.call.id,
                 _ => is_equal,
@@ -198,7 +206,8 @@ impl HandedCalls {
     }
 }
 
-/// Returns the defaults of a tool's arguments, as its schema states them: by name, on the first level.
+/// Returns the defaults of a tool's arguments by the names of the arguments, as the tool's schema states them. Defaults
+/// of nested fields are left out.
 fn defaults(tool: &ToolSpec) -> Map<String, Value> {
     let properties = tool.parameters.get("properties").and_then(Value::as_object);
     let defaults = properties.into_iter().flatten().filter_map(|(name, property)| {
@@ -209,8 +218,9 @@ fn defaults(tool: &ToolSpec) -> Map<String, Value> {
 }
 
 impl HandedCall {
-    /// Returns whether a hook asks about this call, or about one that it makes as a program: the tool and the arguments
-    /// are the same, except that the agent may have added defaults of arguments that the model left out.
+    /// Returns whether the call that a hook asks about has the tool and the arguments of this call; the agent may have
+    /// added defaults of arguments that the model left out. If the hook asks about a call that a program makes, returns
+    /// instead whether the program of this call makes it.
     fn is_equal_to(&self, asked: &AskedCall) -> bool {
         if let Some(stated) = asked.in_program {
             return self
@@ -244,15 +254,15 @@ impl HandedCall {
 }
 
 impl ModelRoutes {
-    /// Answers a hook that asks about a call, which `body` describes: whether the gateway has handed it to this client,
-    /// and at which label it was judged. For a client in watch mode, to which every call is handed over, the answer has
-    /// the same form.
+    /// Answers a hook that asks about the call in `body`: whether the gateway has handed the call to this client, and
+    /// at which label the call was judged. The answer has the same form for a client in watch mode, to which the
+    /// gateway hands over every call.
     pub(crate) fn report_call(&self, caller: &Caller, body: &[u8]) -> HttpReply {
         let asked: AskedCall = match serde_json::from_slice(body) {
             Ok(asked) => asked,
             Err(error) => {
                 let message = format!(
-                    "the body is no question about a call: {error}; send `id`, `tool` and `arguments`, as `flowgate hook` does"
+                    "the body of the request is not a question about a call: {error}; send `id`, `tool` and `arguments`, as `flowgate hook` does"
                 );
                 return HttpReply::detail(StatusCode::BAD_REQUEST, &message);
             }
@@ -278,12 +288,15 @@ mod tests {
         of.note("a", conversation, HandedTurn { calls, tools, labels: Vec::new() });
     }
 
+    /// Returns whether the call in the question `asked` was handed over, and whether it is equal to the call that was.
     fn found(calls: &HandedCalls, client: &str, key: Option<&str>, asked: &Value) -> (bool, bool) {
         let asked = serde_json::from_value(asked.clone()).unwrap();
         let report = calls.find(client, key, &asked);
         (report.handed_over, report.is_equal)
     }
 
+    /// A row has the client and the virtual key with which a hook asks, its question, and whether the call was handed
+    /// over and is equal.
     #[test]
     fn a_call_is_found_until_its_conversation_continues() {
         let calls = HandedCalls::default();
@@ -363,12 +376,15 @@ mod tests {
         }
     }
 
-    /// A question without an id may be about any of several equal calls, so the hook receives the labels of all of them.
+    /// A question without an id may be about any of several equal calls, so the hook receives the labels of all of
+    /// them.
     #[test]
     fn the_labels_are_those_of_the_calls() {
         let label =
             |name: &str| Some(HandedLabel { policy: "p".to_owned(), names: json!({"integrity": name}) });
         let one = call("1", "send", &json!({}));
+        // Notes the same call in two conversations with these labels. Its id is the name of the conversation. Returns
+        // the integrity in the labels that a question with this id receives.
         let reported = |labels: [Option<HandedLabel>; 2], id: Option<&str>| {
             let calls = HandedCalls::default();
             for (conversation, label) in ["c1", "c2"].into_iter().zip(labels) {
@@ -391,7 +407,8 @@ mod tests {
         assert_eq!(reported([None, None], Some("c1")), [""; 0]);
     }
 
-    /// The calls of a program are found as such, by its conversation alone, and until the program can have ended.
+    /// A call that a program makes is found only by a question about a call in a program, only with the virtual key of
+    /// its conversation, and only while the program can run.
     #[test]
     fn calls_of_programs_are_found_while_the_program_can_run() {
         let calls = HandedCalls::default();
@@ -447,8 +464,8 @@ mod tests {
         check(None, &asked("pwd"), false);
     }
 
-    /// An old call does not give its label to an equal one of a new program, nor a new one its label to an old call that
-    /// can still be made.
+    /// A call that a program makes can be equal to one of an earlier program. The hook receives the labels of the
+    /// programs that can still run, and of no other.
     #[test]
     fn equal_calls_of_programs_have_the_labels_of_those_that_can_run() {
         let calls = HandedCalls::default();
@@ -473,7 +490,7 @@ mod tests {
         check(&["trusted"]);
     }
 
-    /// What a program calls in a loop counts like the texts of calls.
+    /// The calls that a program makes count against the limit on memory, so a loop cannot exceed this limit.
     #[test]
     fn calls_of_programs_take_no_more_memory_than_others() {
         let calls = HandedCalls::default();

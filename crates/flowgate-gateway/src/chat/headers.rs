@@ -1,5 +1,6 @@
-//! Reads the request headers by which a client names the conversation of a request, the provenance of its messages and
-//! the features of the Messages API that it asks for. The model routes and the MCP routes call it.
+//! Reads three headers of a client's request: the name of the conversation, the declared provenance of user messages,
+//! and the features of the Messages API that the client asks for. Also writes the name of the conversation into the
+//! header of a reply. The model routes and the MCP routes call it.
 
 use axum::http::HeaderMap;
 use flowgate_lm::chat::Source;
@@ -18,6 +19,7 @@ pub(crate) const SOURCE: &str = "x-flowgate-source";
 /// If the header occurs twice or is no valid name. The message tells the client what to send.
 pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, String> {
     let mut values = headers.get_all(CONVERSATION).iter();
+    // The first value, and whether there is another one.
     let (value, other) = (values.next().map(|value| value.to_str()), values.next());
     match value {
         // Refused, because another program that reads the request might use the other value.
@@ -25,7 +27,8 @@ pub(crate) fn conversation_of(headers: &HeaderMap) -> Result<Option<String>, Str
         None => Ok(None),
         Some(Ok(name)) if is_conversation_name(name) => Ok(Some(name.to_owned())),
         Some(_) => Err(format!(
-            "the header `{CONVERSATION}` does not have 1 to 128 printable ASCII characters: send such a name"
+            "the value of the header `{CONVERSATION}` is no name of a conversation: send 1 to 128 printable ASCII \
+             characters"
         )),
     }
 }
@@ -35,8 +38,8 @@ pub(crate) fn is_conversation_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
 }
 
-/// Adds the header with the name of the conversation to a reply. `name` is the name in the gateway; the client receives
-/// it without the scope of the virtual key. `None` adds no header.
+/// Adds the header with the name of the conversation to a reply. `name` is the name in the gateway, which begins with
+/// the scope of the virtual key; the client receives the name without this scope. `None` adds no header.
 pub(crate) fn with_conversation_header(reply: HttpReply, name: Option<&str>) -> HttpReply {
     match name {
         Some(name) => reply.with_header(CONVERSATION, name_for_client(name)),
@@ -64,13 +67,14 @@ pub(super) fn declared_default_source(headers: &HeaderMap) -> Result<Option<Sour
     }
 }
 
-/// The features of the Messages API that are passed on: they change how much a model reasons or may read, and add
-/// nothing to its answers that the gateway does not know. The others are left out.
+/// The features of the Messages API that the gateway requests from the upstream if the client does. They change how
+/// much a model reasons or may read, and add no part to its answers that the gateway does not know. All other features
+/// that a client asks for are dropped.
 const PASSED_BETAS: [&str; 3] =
     ["context-1m-2025-08-07", "effort-2025-11-24", "interleaved-thinking-2025-05-14"];
 
-/// Returns the features of the Messages API that a request asks for, as far as they are passed on. Only the first 64
-/// requested features count, which bounds the work on a long header.
+/// Returns those of [`PASSED_BETAS`] that a request asks for in its headers `anthropic-beta`. Each of these headers is
+/// a list, separated by commas. Only the first 64 requested features count, which bounds the work on a long header.
 pub(crate) fn passed_betas(headers: &HeaderMap) -> Vec<&'static str> {
     let asked = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok());
     let asked: Vec<&str> = asked.flat_map(|value| value.split(',')).map(str::trim).take(64).collect();

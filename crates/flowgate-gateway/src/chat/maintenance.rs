@@ -1,5 +1,5 @@
-//! Maintains the database, the audit log and the keys of issuers periodically: renews the leases by which other
-//! gateways know that this gateway uses a conversation, expires questions, deletes old data and fetches the keys by
+//! Runs the periodic tasks of a gateway. They store the head of the audit log in the database, expire questions, delete
+//! old data, renew the leases by which other gateways know that this gateway uses a conversation, and fetch the keys by
 //! which issuers sign tokens.
 //!
 //! The model routes start these tasks when they are opened or reconfigured; a task ends when the object that it
@@ -30,18 +30,20 @@ const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 /// deletion rewrites the whole file.
 const CONTENT_EXPIRY_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Starts the periodic tasks: storing the head of the audit log, expiring questions and deleting old data; renewing
-/// leases, if gateways share the database; and deleting expired content, if the recorder stores content.
-/// Conversations and questions unused for `retention` are deleted, and so are texts that clients were shown longer
-/// than `quotations` ago. A task ends when the object that it works on is dropped.
+/// Starts the periodic tasks on the database and the audit log: storing the head of the audit log, expiring questions
+/// and deleting old data; renewing leases, if gateways share the database; and deleting expired content of the audit
+/// log, if there is one. Conversations and questions that were not used for `retention` are deleted, and so are
+/// remembered texts that a client was shown longer than `quotation_age` ago. A task ends when the object that it works
+/// on is dropped.
 pub(super) fn spawn_tasks(
     store: &Arc<Database>,
     approvals: &Arc<ApprovalService>,
     recorder: &Recorder,
     log: &OperatorLog,
     retention: Duration,
-    quotations: Duration,
+    quotation_age: Duration,
 ) {
+    // `None` without an audit log.
     if let Some(recording) = recorder.recording() {
         let log = log.clone();
         tokio::spawn(run_periodically(CONTENT_EXPIRY_INTERVAL, recording, move |recording| {
@@ -72,7 +74,7 @@ pub(super) fn spawn_tasks(
     // The database computes with these ages and the current time; half of the range leaves room for that.
     let unused_millis = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 2);
     let store = Arc::downgrade(store);
-    let shown_millis = i64::try_from(quotations.as_millis()).unwrap_or(i64::MAX / 2);
+    let shown_millis = i64::try_from(quotation_age.as_millis()).unwrap_or(i64::MAX / 2);
     tokio::spawn(run_periodically(CLEANUP_INTERVAL, store, move |store| async move {
         // A failed deletion is retried at the next interval.
         drop(store.delete_unused(unused_millis).await);
@@ -100,19 +102,20 @@ pub(super) fn spawn_key_refresh(issuer: &Arc<Issuer>, log: &OperatorLog) {
     }));
 }
 
-/// Runs `work` on `what` at once and again after each `pause`, until `what` is dropped: the task keeps no object
-/// alive.
+/// Runs `work` on `target` at once, and then every `pause`, until `target` is dropped. The weak reference keeps the
+/// target alive only while `work` runs.
 async fn run_periodically<T, F: Future<Output = ()>>(
     pause: Duration,
-    what: Weak<T>,
+    target: Weak<T>,
     work: impl Fn(Arc<T>) -> F,
 ) {
     let mut ticks = interval(pause);
-    // After work that took longer than a pause, the missed runs are skipped.
+    // If a run takes longer than a pause, the runs that it has delayed are skipped, and the next one follows a pause
+    // later.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let Some(what) = what.upgrade() else { return };
-        work(what).await;
+        let Some(target) = target.upgrade() else { return };
+        work(target).await;
     }
 }

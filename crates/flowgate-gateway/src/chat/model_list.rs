@@ -1,4 +1,4 @@
-//! Answers the route that lists the models that a client may ask for, in the form of the API that the client uses.
+//! Serves the list of the models that a client may request, in the form of the API that the client uses.
 //! `http::service` calls it.
 
 use axum::http::{HeaderMap, StatusCode};
@@ -11,9 +11,12 @@ use crate::http::reply::HttpReply;
 use crate::tls::client_certificate::ClientCertificate;
 
 impl ModelRoutes {
-    /// Serves the list of the models that a client may request, in the format of the API `api`: the models that its
-    /// upstream lists and that its virtual key, if it has one, permits. If the upstream lists no models, the answer is
-    /// empty. A client that is not authenticated, or has no upstream, is answered with the error.
+    /// Returns the list of the models that a client may request, in the format of `api`: those that `models` of its
+    /// upstream names and that its virtual key, if it has one, permits. The list is empty if the upstream names no
+    /// models, although the upstream then permits every model.
+    ///
+    /// # Errors
+    /// The reply to send if the client is not authenticated, or has no upstream.
     pub(crate) async fn models(
         &self,
         api: Api,

@@ -53,8 +53,11 @@ pub(crate) struct ModelRouteRequest {
 
 impl ModelRoutes {
     /// Reads the headers of a request: authenticates the client, counts the request against the client's limits, and
-    /// parses the gateway's own headers. Returns the reply to send if any of this fails. `operation` is the name of the
-    /// request's span; `None` if it has none.
+    /// parses the gateway's own headers. `api` is the API of the route, in whose form errors are sent. `operation` is
+    /// the name of the request's span; `None` if requests of this route have no span.
+    ///
+    /// # Errors
+    /// The reply to send if any of this fails.
     pub(crate) async fn receive(
         &self,
         (api, operation): (Api, Option<&'static str>),
@@ -65,6 +68,8 @@ impl ModelRoutes {
             .authenticate_for_model(headers, certificate)
             .await
             .map_err(|failure| error_reply(api, failure.status, &failure.message).annotate(failure.detail))?;
+        // From here on, a refusal has a span. Requests of unauthenticated clients have none, since anybody can send
+        // them.
         let trace_parent = self.telemetry.read_parent(headers);
         let refused = operation.map(|operation| {
             let client = &caller.client.spec.name;
@@ -76,7 +81,10 @@ impl ModelRoutes {
     }
 
     /// Reads the headers of a request of another gateway that asks for a judgement, as [`Self::receive`] does. The
-    /// client needs no upstream, and must be configured as a guardrail.
+    /// client needs no upstream, but its configuration must have `guardrail = true`.
+    ///
+    /// # Errors
+    /// The reply to send if the client may not ask for judgements, or as for [`Self::receive`].
     pub(crate) async fn receive_for_guardrail(
         &self,
         headers: &HeaderMap,
@@ -89,7 +97,7 @@ impl ModelRoutes {
         };
         let caller = self.authenticate(headers, certificate).await.map_err(refuse)?;
         if !caller.client.spec.guardrail {
-            let message = "this client may not ask for judgements of chats: the operator of this gateway can write `guardrail = true` in the section of the client";
+            let message = "this client may not ask for judgements of chats: to permit it, the operator of this gateway writes `guardrail = true` in the section of the client";
             return Err(error_reply(api, StatusCode::FORBIDDEN, message));
         }
         let trace_parent = self.telemetry.read_parent(headers);
@@ -100,8 +108,11 @@ impl ModelRoutes {
     }
 
     /// Counts an authenticated request against the quotas, the budgets and the limit on parallel requests of its
-    /// client, and parses the gateway's own headers. Returns the reply to send if any of this fails. The returned
-    /// request keeps `trace_parent`, the client's span, and `refused`, with which a later refusal is recorded.
+    /// client, and parses the gateway's own headers. The returned request keeps `trace_parent`, the client's span, and
+    /// `refused`, with which a later refusal is recorded.
+    ///
+    /// # Errors
+    /// The reply to send if a limit is reached or a header is invalid.
     async fn admit(
         &self,
         api: Api,
@@ -109,10 +120,12 @@ impl ModelRoutes {
         caller: Caller,
         (trace_parent, refused): (Option<SpanContext>, RefusedRequest),
     ) -> Result<ModelRouteRequest, HttpReply> {
+        // The name of the conversation in the gateway, with the scope of the virtual key.
         let named = conversation_of(headers).map(|named| named.map(|name| caller.conversation(&name)));
         let Caller { client, virtual_key, provider_key: key } = caller;
         let limits = (&*client, virtual_key.as_deref());
-        // Every refusal repeats the name if it is valid. An invalid name is refused only after the limits are checked.
+        // Every refusal repeats a valid name. An invalid name is refused only after the limits were checked, so that
+        // such requests count too.
         let name = named.as_ref().ok().and_then(Option::as_deref);
         let refuse =
             |status, message: &str| with_conversation_header(error_reply(api, status, message), name);

@@ -1,6 +1,6 @@
-//! Asks people about the calls of a turn, and notes which of their answers the turn has used, so that these are stored
-//! as used together with the turn. [`super::turn`] creates one approver for each turn, passes it to the agent, and
-//! reads the notes afterwards.
+//! Asks people about the calls of a turn. Notes two things: the approvals that the turn uses, so that they are stored as
+//! used together with the turn; and the question for which the turn waits. [`super::turn`] creates one [`PersonApprover`]
+//! for each turn, passes it to the agent, and reads the notes afterwards.
 
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_lm::BoxFuture;
@@ -15,10 +15,10 @@ pub(super) struct PersonApprover<'a> {
     pub(super) context: ApprovalContext<'a>,
     /// The approvals that the turn has used.
     pub(super) used: &'a UsedApprovals,
-    /// The answers that people gave during earlier requests of the same turn, and that cover further calls of the same
-    /// message.
+    /// Answers to questions about several equal calls that people gave during earlier requests of the same turn. They
+    /// cover further calls of the message of the model about which the turn waited.
     pub(super) earlier: Vec<(ApprovalReference, Decision)>,
-    /// The questions that a person answered with no.
+    /// The questions that a person denied.
     pub(super) refused: Vec<ApprovalReference>,
     /// The question for which the turn waits.
     pub(super) question: Option<ApprovalReference>,
@@ -29,7 +29,7 @@ pub(super) struct PersonApprover<'a> {
     pub(super) announced: bool,
     /// The digests of the calls about which people were asked, for the spans of these calls.
     pub(super) asked: Vec<String>,
-    /// The reason why a question could not be asked; the turn then fails.
+    /// Why the database could not store a question, or could not check an earlier answer; the turn then fails.
     pub(super) failure: Option<DatabaseError>,
 }
 
@@ -55,8 +55,9 @@ impl<'a> PersonApprover<'a> {
         }
     }
 
-    /// Returns copies of the answers of this turn that cover further calls: a person answered several equal calls at
-    /// once, and some of them are still to come in the message of the model.
+    /// Returns copies of those answers of this turn that cover further calls: one question can be about several equal
+    /// calls of a message, and some of these calls are not judged yet. If the turn ends because it waits for a person,
+    /// the conversation remembers these answers for the request that continues the turn.
     pub(super) fn answers_for_further_calls(&self) -> Vec<(ApprovalReference, Decision)> {
         let used = self.used.all().into_iter().map(|asked| {
             let decision = asked.allowing_decision();
@@ -68,11 +69,12 @@ impl<'a> PersonApprover<'a> {
         all.filter(|(asked, _)| asked.covers_further_calls()).collect()
     }
 
-    /// Returns the answer to an equal question of the turn that covers this call as well, with the id of the question,
-    /// and uses it; `None` if a person has to be asked.
+    /// Takes an answer that this turn has received already and that also covers the call of `ask`: its question was
+    /// about several equal calls. The answer then covers one call fewer. Returns the id of its question and the
+    /// decision; `None` if a person has to be asked.
     fn take_answer(&mut self, ask: &ApprovalRequest) -> Option<(String, Decision)> {
-        // First the answers that this request has received, then the answers of earlier requests about the same
-        // message.
+        // First the approvals and the denials that this request has received, then the answers of earlier requests
+        // about the same message.
         if let Some(answer) = self.used.take_equal_call(ask) {
             return Some(answer);
         }
@@ -84,9 +86,12 @@ impl<'a> PersonApprover<'a> {
         take_from(&mut self.earlier, ask)
     }
 
-    /// Returns `decision`, the answer to the question `id` that also covers a further call. If a lasting grant gave
-    /// this answer and was withdrawn since, the further call has no answer, and does not run.
-    async fn still_valid(&mut self, id: String, decision: Decision) -> Decision {
+    /// Checks `decision`, the earlier answer to the question `id`, before it is used for a further call, and returns
+    /// the decision on this call. If a lasting grant gave the answer and was withdrawn since, that is
+    /// [`Decision::Unanswered`], so that the call does not run; otherwise it is `decision`. If the database fails,
+    /// notes the failure and returns [`Decision::Undecided`].
+    async fn recheck_answer(&mut self, id: String, decision: Decision) -> Decision {
+        // A denial stays a denial.
         if !decision.allows() {
             return decision;
         }
@@ -101,19 +106,21 @@ impl<'a> PersonApprover<'a> {
         }
     }
 
-    /// Returns the question `ask` without the upcoming questions that answers cover already. Upcoming questions are
-    /// those about later calls in the same message of the model; one about several equal calls stays unless all of
-    /// these calls are covered.
+    /// Returns the question `ask` without those upcoming questions that the turn's answers cover already. An upcoming
+    /// question is about a later call in the same message of the model, and is stored together with `ask`. It can be
+    /// about several equal calls; it is left out only if answers cover all of them.
     fn without_answered(&self, ask: &ApprovalRequest) -> ApprovalRequest {
         let mut answers = self.answers_for_further_calls();
         let mut ask = ask.clone();
+        // Each covered call takes one call from the copied answers. A question stays if an answer is missing for one of
+        // its calls.
         ask.upcoming.retain(|next| (0..next.times).any(|_| take_from(&mut answers, next).is_none()));
         ask
     }
 }
 
-/// Takes one call from the first of these answers that covers this call, so that the answer covers one call fewer, and
-/// returns the id of its question and its decision; `None` if no answer covers the call.
+/// Uses the first of `answers` that covers the call of `ask`, so that this answer covers one call fewer. Returns the id
+/// of its question and its decision; `None` if no answer covers the call.
 fn take_from(
     answers: &mut [(ApprovalReference, Decision)],
     ask: &ApprovalRequest,
@@ -125,19 +132,22 @@ fn take_from(
 }
 
 impl Approver for PersonApprover<'_> {
-    /// Asks a person, unless an earlier answer of the turn for several equal calls covers this call. Notes for the turn
-    /// the call that was asked about (`asked`), the answer or the question that is still open (`question`), and whether
-    /// questions about later calls were stored with it (`announced`). If the question cannot be asked, notes the error,
-    /// with which the turn has to fail.
+    /// Asks a person about the call of `ask`, unless an earlier answer of the turn to a question about several equal
+    /// calls covers this call.
+    ///
+    /// Notes for the turn that the call was asked about (`asked`), the answer (`used`, `refused`) or the question that
+    /// is still open (`question`), and whether questions about later calls were stored as well (`announced`). If the
+    /// question cannot be asked, notes the error, with which the turn has to fail.
     fn decide<'a>(&'a mut self, ask: &'a ApprovalRequest) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if let Some((id, decision)) = self.take_answer(ask) {
-                return self.still_valid(id, decision).await;
+                return self.recheck_answer(id, decision).await;
             }
             // Questions about later calls that are answered already are not stored again.
             let ask = &self.without_answered(ask);
             self.announced |= !ask.upcoming.is_empty();
-            // An answer that was used for one call does not answer a question about another.
+            // The questions that this turn has answers to already. The answers must not be used again for `ask`:
+            // `take_answer` has counted how many calls they cover.
             let mut answered = self.used.all();
             answered.extend_from_slice(&self.refused);
             let ApprovalOutcome { decision, asked } =

@@ -25,15 +25,18 @@ use std::sync::Arc;
 
 use crate::config::ClientSettings;
 
-/// Returns the tools of the provider that a client may declare: those that the client's upstream runs, and whose
-/// outputs the client's policy labels by name. A statement that labels the outputs of all tools does not suffice. A
-/// tool whose name belongs to one of the client's MCP servers, by the prefix of the server's tools, is left out too: it
-/// would have the labels of that server's tool. A client without an upstream may declare none. Of the MCP servers that
-/// the provider calls, those whose tools the policy names exactly may be declared: a pattern such as `mcp__*` may have
-/// been written for functions of the client.
+/// Returns the tools of the provider that a client may declare; none for a client without an upstream. Each of them
+/// meets these conditions:
+///
+/// * The client's upstream runs it.
+/// * The client's policy labels its outputs by name: a statement about all tools does not suffice. An MCP server that
+///   the provider calls has to be named exactly, since a pattern such as `mcp__*` may have been written for functions
+///   of the client.
+/// * Its name does not begin with the prefix of the tools of one of the client's own MCP servers. Otherwise it would
+///   have the labels of that server's tool.
 pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     let Some(upstream) = &client.upstream else { return Vec::new() };
-    // In watch mode, the tools are those under the client's own policy, whose verdicts are recorded.
+    // In watch mode, the client's own policy decides, since its verdicts are recorded.
     let monitor = Monitor::new(Arc::clone(client.own_policy()));
     let is_accepted = |tool: &ProviderTool| {
         let named = client.tool_of(tool.name());
@@ -44,16 +47,17 @@ pub(super) fn accepted_tools(client: &ClientSettings) -> Vec<ProviderTool> {
     possible_tools(client).filter(is_accepted).collect()
 }
 
-/// Returns the tools of the provider with the names that the client's own policy gives: those with fixed names, and the
-/// MCP servers that it names exactly.
+/// Returns all tools of the provider that a client can declare under its own policy: those with fixed names, and the
+/// MCP servers that the policy names exactly.
 fn possible_tools(client: &ClientSettings) -> impl Iterator<Item = ProviderTool> {
     let named = client.own_policy().named_tools().into_iter().filter(|tool| tool.server.is_none());
     let servers = named.filter_map(|tool| McpLabel::of_tool(&tool.name)).map(ProviderTool::McpServer);
     ProviderTool::BUILT_IN.into_iter().chain(servers)
 }
 
-/// Checks that the MCP servers in `wanted` have the addresses that they had earlier in the conversation: what a server
-/// returned stays in the conversation under its label.
+/// Checks that each MCP server in `wanted`, the tools that a request declares, has the address that it had earlier in
+/// the conversation. Otherwise the outputs of two servers would have the label of one: what the earlier server returned
+/// stays in the conversation.
 ///
 /// # Errors
 /// If a server has another address now. The message tells the client what to do.
@@ -64,6 +68,7 @@ pub(super) fn check_servers(
 ) -> Result<(), String> {
     for wanted in wanted.iter().filter(|wanted| wanted.server.is_some()) {
         let tool = client.tool_of(wanted.tool.name());
+        // The address of a server is part of the description by which its tool was offered.
         let is_elsewhere = |event: &Event| match &event.body {
             EventBody::Tool(described) if described.tool == tool => {
                 wanted.is_at_other_address(&described.description, &described.input_schema)
@@ -95,8 +100,8 @@ pub(super) struct ProviderCallLimits {
 }
 
 impl ProviderCallLimits {
-    /// Creates the limits for a turn whose request permits `most` calls of all tools together, and declares the tools
-    /// in `wanted`.
+    /// Creates the limits for a turn. `most` is the request's own limit on the calls of all tools together, if it has
+    /// one. `wanted` are the tools that the request declares, each with its limit, if it has one.
     pub(super) fn new(client: &ClientSettings, wanted: &[ProviderToolUse], most: Option<u64>) -> Self {
         let of_tool =
             |wanted: &ProviderToolUse| Some((client.tool_of(wanted.tool.name()), wanted.max_calls?));
@@ -120,6 +125,7 @@ impl ProviderCallLimits {
                  turn, and continue in the next one"
             ));
         }
+        // How many calls of this tool may still run; `None` if the request does not limit them.
         let of_tool = self.of_tools.iter_mut().find(|(limited, _)| limited == tool).map(|(_, rest)| rest);
         if self.runs >= self.most || of_tool.as_deref() == Some(&0) {
             return Err(format!(
@@ -139,9 +145,9 @@ pub(super) struct ProviderTools<M> {
     tools: Vec<(Tool, ProviderToolUse, M)>,
     /// The tools of the provider that the turn has, and that the request does not declare.
     undeclared: Vec<Tool>,
-    /// The tools of the provider whose restrictions in the turn differ from those that the request declares, such as
-    /// `allowed_domains`.
-    restricted_otherwise: Vec<Tool>,
+    /// The tools of the provider that the request declares with other restrictions (such as `allowed_domains`) than the
+    /// request that began the turn.
+    with_other_restrictions: Vec<Tool>,
 }
 
 impl<M: ChatModel> ProviderTools<M> {
@@ -156,13 +162,13 @@ impl<M: ChatModel> ProviderTools<M> {
         };
         let tools = wanted.iter().zip(models).map(named).collect();
         // Filled by `compare_with_offer`.
-        Self { tools, undeclared: Vec::new(), restricted_otherwise: Vec::new() }
+        Self { tools, undeclared: Vec::new(), with_other_restrictions: Vec::new() }
     }
 
-    /// Compares the tools that this request declares with those that the model has in `conversation`. A tool that the
-    /// model has as a function of the client stays a function of the client, whatever this request declares. A tool
-    /// that the model has as a tool of the provider does not run if this request does not declare it, or declares it
-    /// with other restrictions.
+    /// Compares the tools that this request declares with those that the model was offered in `conversation`, which an
+    /// earlier request may have declared. A tool that was offered as a function of the client stays a function of the
+    /// client, whatever this request declares. A tool that was offered as a tool of the provider does not run if this
+    /// request does not declare it, or declares it with other restrictions.
     pub(super) fn compare_with_offer(&mut self, client: &ClientSettings, conversation: &Conversation) {
         // A tool that is not on offer counts as a tool of the provider, so that its calls do not reach the client.
         let is_of_client = |identity: &Tool, tool: &ProviderTool| {
@@ -170,17 +176,20 @@ impl<M: ChatModel> ProviderTools<M> {
                 !ProviderToolUse::is_offer_of(tool, &offered.description, &offered.parameters)
             })
         };
+        // Removes the declared tools that the model has as functions of the client.
         self.tools.retain(|(identity, wanted, _)| !is_of_client(identity, &wanted.tool));
+        // Removes the declared tools whose restrictions have changed. An offered description contains the restrictions.
         let differs = |(identity, wanted, _): &mut (Tool, ProviderToolUse, M)| {
             let offered = conversation.offered_tool(identity);
             offered.is_some_and(|offered| offered.description != wanted.spec().description)
         };
-        self.restricted_otherwise =
+        self.with_other_restrictions =
             self.tools.extract_if(.., differs).map(|(identity, ..)| identity).collect();
+        // All other tools that the provider may run are undeclared.
         let identified = possible_tools(client).map(|tool| (client.tool_of(tool.name()), tool));
         let is_declared = |identity: &Tool| {
             self.tools.iter().any(|(known, ..)| known == identity)
-                || self.restricted_otherwise.contains(identity)
+                || self.with_other_restrictions.contains(identity)
         };
         self.undeclared = identified
             .filter(|(identity, tool)| !is_declared(identity) && !is_of_client(identity, tool))
@@ -193,7 +202,7 @@ impl<M: ChatModel> ProviderTools<M> {
     pub(super) fn refusal(&self, tool: &Tool) -> Option<String> {
         let fault = if self.undeclared.contains(tool) {
             "does not declare it: declare it in every request of the chat"
-        } else if self.restricted_otherwise.contains(tool) {
+        } else if self.with_other_restrictions.contains(tool) {
             "declares it with restrictions that differ from those of the request that began the turn: declare it in the same way in every \
              request of the chat"
         } else {
@@ -202,28 +211,38 @@ impl<M: ChatModel> ProviderTools<M> {
         Some(format!("the provider runs `{tool}`, and the request that continues the turn {fault}"))
     }
 
-    /// Has the provider run a call of `tool`.
+    /// Has the provider run a call, and returns the text of its answer as the output of the tool. Any failure except
+    /// the one below becomes an error of the tool, which the model reads.
     ///
     /// # Errors
-    /// If the client has disconnected. Any other failure is an error of the tool.
+    /// If the client has disconnected.
     async fn run(&self, call: &AuthorizedCall) -> Result<ToolAnswer, Error> {
         if let Some(why) = self.refusal(&call.call().tool) {
             return Ok(ToolAnswer::error(format!("the call did not run: {why}")));
         }
         let found = self.tools.iter().find(|(tool, ..)| *tool == call.call().tool);
+        // `found` is set: `refusal` has returned for every other tool that `runs` accepts.
         let (Some((_, wanted, model)), Ok(arguments)) = (found, &call.call().arguments) else {
-            return Ok(ToolAnswer::error("the call did not run: its arguments are invalid"));
+            return Ok(ToolAnswer::error(
+                "the call did not run: its arguments are not one valid JSON object; write one, such as `{}`",
+            ));
         };
         let request = match wanted.tool.request(arguments) {
             Ok(request) => request,
             Err(problem) => return Ok(ToolAnswer::error(format!("the call did not run: {problem}"))),
         };
         match model.complete(&request, &mut ignore_deltas).await {
-            Ok(completion) if completion.text.trim().is_empty() => {
-                Ok(ToolAnswer::error("the provider ran the tool, but its answer has no text"))
-            }
+            Ok(completion) if completion.text.trim().is_empty() => Ok(ToolAnswer::error(
+                "the provider ran the tool, but its answer has no text: continue with what you have",
+            )),
             Ok(completion) => Ok(ToolAnswer::text(completion.text)),
             Err(Error::Cancelled) => Err(Error::Cancelled),
+            // The provider may have lost the report of a call that ran. A model that reads that it did not run would
+            // call again.
+            Err(error) if !wanted.tool.is_repeatable() => Ok(ToolAnswer::error(format!(
+                "the call may have run and had effects, but its report was not received ({error}); do not repeat the \
+                call before you know that it had none"
+            ))),
             Err(error) => Ok(ToolAnswer::error(format!("the provider did not run the tool: {error}"))),
         }
     }
@@ -233,7 +252,7 @@ impl<M: ChatModel> ProviderToolRunner for ProviderTools<M> {
     fn runs(&self, tool: &Tool) -> bool {
         self.tools.iter().any(|(known, ..)| known == tool)
             || self.undeclared.contains(tool)
-            || self.restricted_otherwise.contains(tool)
+            || self.with_other_restrictions.contains(tool)
     }
 
     fn call(&self, call: AuthorizedCall) -> BoxFuture<'_, Result<ToolAnswer, Error>> {

@@ -1,10 +1,10 @@
 //! Serves the routes by which admins see how much text the gateway remembers for each client, and clear such texts. The
-//! remembered texts are those that the client was shown; the guard compares new messages with them to recognise
-//! quotations. Also collects metrics about these texts, the issuers, the witnesses and the spans. `http::service` calls
-//! this file.
+//! remembered texts are those that a client was shown; the guard compares new messages with them to recognise
+//! quotations. The list names the sources of the texts, such as a tool, with the numbers, sizes and ages of the texts,
+//! and never contains a text.
 //!
-//! A list names the sources of the texts, such as a tool, with the numbers, sizes and ages of the texts. It never
-//! contains the texts themselves.
+//! Also collects the metrics about these texts, the issuers, the witnesses and the spans. `http::service` calls the
+//! methods of this file.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -29,8 +29,10 @@ struct ClearQuotationsRequest {
 
 impl ModelRoutes {
     /// Lists, for each client of the admin's tenants, the sources of its remembered texts with their numbers, sizes
-    /// and ages, and the limits on them. Without the key of an admin, or if the database fails, returns the error to
-    /// send.
+    /// and ages, and the limits on them.
+    ///
+    /// # Errors
+    /// The reply to send if the request does not have the key of an admin, or the database fails.
     pub(crate) async fn quotations(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.approvals.person(headers, Role::Admin)?;
         let mut listed_clients: Vec<Value> = Vec::new();
@@ -46,6 +48,7 @@ impl ModelRoutes {
                 .iter()
                 .map(|usage| json!({"source": usage.source, "texts": usage.texts, "letters": usage.characters, "oldest": usage.oldest, "newest": usage.newest}))
                 .collect();
+            // The limits: on the texts of all sources together, and on those of one source.
             let room = client.spec.quotations;
             let most_of_source = room / flowgate_guard::history::SHARE;
             listed_clients.push(json!({
@@ -61,8 +64,10 @@ impl ModelRoutes {
     }
 
     /// Clears the remembered texts of a client, or those from one source, in all gateways that share the database.
-    /// Returns the error to send if the person is not an admin of the client's tenant, or the request is malformed or
-    /// cannot be carried out.
+    ///
+    /// # Errors
+    /// The reply to send if the person is not an admin of the client's tenant, or the request is malformed or cannot be
+    /// carried out.
     pub(crate) async fn clear_quotations(
         &self,
         headers: &HeaderMap,
@@ -82,7 +87,7 @@ impl ModelRoutes {
         let Some(client) = client else {
             return Err(HttpReply::detail(
                 StatusCode::NOT_FOUND,
-                "the configuration has no client of this name that you may see: GET /api/v1/quotations lists them",
+                "the configuration has no client of this name that you may see: GET /api/v1/quotations lists the clients",
             ));
         };
         let event = AuditEvent::QuotationsCleared {
@@ -106,8 +111,10 @@ impl ModelRoutes {
     }
 
     /// Returns the metrics of the issuers of tokens, of the texts that clients were shown, of the witnesses that store
-    /// heads of the audit log, and of the export of spans. The last part of a metric says whether it is a counter.
+    /// heads of the audit log, and of the export of spans. A metric is its name, its description, its value, and
+    /// whether it is a counter.
     pub(crate) fn figures(&self) -> [Metric; 6] {
+        // The lines that are not yet delivered to the witnesses, and the failed deliveries; 0 without a witness.
         let (behind, failures) =
             self.recorder.witnesses().map(HeadDestinations::delivery_metrics).unwrap_or_default();
         let sum =
@@ -128,7 +135,7 @@ impl ModelRoutes {
             ),
             (
                 "flowgate_quotation_bits_total",
-                "Upper bound, in bits, of what the choice of the hidden words of users may reveal of texts shown to clients.",
+                "Upper bound, in bits, on what may be learned about texts shown to clients from which words of users are hidden.",
                 sum(super::clients::ClientState::leaked_bits),
                 true,
             ),

@@ -85,8 +85,8 @@ struct LoggedVerdict {
     policy: String,
     /// How many configurations without the policy were loaded before the verdict, by this log.
     replacements: u64,
-    /// Whether such a configuration was loaded after the verdict: the conversation may have been carried over to its
-    /// policy, and back again.
+    /// Whether a configuration without the policy was loaded after the verdict. The conversation may then have been
+    /// carried over to another policy and back, which replaces its verdicts.
     is_replaced: bool,
     row: VerdictRow,
 }
@@ -109,6 +109,7 @@ impl LoggedVerdicts {
             RecordKind::Judged => {}
             _ => return,
         }
+        // A field of the record; empty if it is missing.
         let text =
             |name: &str| record.object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         // A record without a number is damaged, and equals no replayed verdict.
@@ -117,7 +118,7 @@ impl LoggedVerdicts {
         // A record before any `begin` belongs to a first log without a known id.
         let log_count = self.logs.len().max(1);
         let logs = self.verdicts.entry((text("client"), text("conversation"))).or_default();
-        // Earlier logs may have no verdict on this conversation.
+        // Adds empty lists for the earlier logs that have no verdict on this conversation.
         if logs.len() < log_count {
             logs.resize_with(log_count, Vec::new);
         }
@@ -128,7 +129,8 @@ impl LoggedVerdicts {
         }
     }
 
-    /// Counts a loaded configuration for each known policy that it does not have.
+    /// Counts a loaded configuration as a replacement of each policy that the configuration does not have, of those
+    /// under which this log has verdicts.
     fn note_configuration(&mut self, record: &AuditRecord) {
         // A list that was cut off does not say which policies the configuration lacks.
         let policies = record.object.get("policies").and_then(Value::as_array);
@@ -138,7 +140,8 @@ impl LoggedVerdicts {
         }
     }
 
-    /// Ends the log that was begun last: marks its verdicts whose policy was replaced after them.
+    /// Ends the log that was begun last: marks those of its verdicts after which a configuration without their policy
+    /// was loaded.
     fn end_log(&mut self) {
         let replacements = std::mem::take(&mut self.replacements);
         let log_count = self.logs.len().max(1);
@@ -212,13 +215,13 @@ async fn recheck_conversations(
     logged.end_log();
     let clients = Clients::new(config.clients);
     let mut report = RecheckReport::default();
-    // Without an anchor of the log, a conversation may be older than the log.
+    // The number of the last conversation that began before the oldest log. `None` if the database has no anchor of
+    // these logs; then any conversation may be older than the logs.
     let anchors = snapshot.anchors.logs.iter().filter(|anchor| logged.logs.contains(&anchor.log));
     let oldest_anchor = anchors.map(|anchor| anchor.after).min();
     for ConversationListing { id, client: name, name: conversation, turns } in snapshot.conversations {
         let logged_verdicts = logged.verdicts.remove(&(name.clone(), conversation.clone()));
-        // Conversations are numbered in the order in which they begin; an anchor has the last number before its log
-        // began.
+        // Conversations are numbered in the order in which they begin.
         let is_older = oldest_anchor.is_some_and(|oldest_anchor| id <= oldest_anchor);
         if logged_verdicts.is_none() && (is_older || oldest_anchor.is_none()) {
             continue;
@@ -268,9 +271,10 @@ async fn recheck_conversations(
 /// The description of the first turn whose replay diverges.
 fn replay_verdicts(
     client: &Arc<clients::ClientState>,
-    past: &ConversationJournal,
+    journal: &ConversationJournal,
 ) -> Result<Vec<VerdictRow>, String> {
-    let judged = conversations::replay(client, &past.key, &past.inputs).map_err(|failure| failure.message)?;
+    let judged =
+        conversations::replay(client, &journal.key, &journal.inputs).map_err(|failure| failure.message)?;
     let verdict = |call: flowgate_guard::conversation::CallVerdict| {
         (count(call.event), call.tool.to_string(), call.outcome.name().to_owned(), call.digest)
     };
@@ -287,20 +291,23 @@ struct ComparisonCounts {
     earlier: u64,
 }
 
-/// Matches the replayed verdicts against the logs, in order. Every replayed verdict must be in a log. If the
-/// conversation `is_older` than the log, its first verdicts may be missing there, and count as `earlier`. Further
-/// verdicts in a log are not replayed for one of two reasons. Usually their turn was not stored, and they count as
-/// `unsent`. If another policy was in force after them, the conversation may have been carried over to that policy and
-/// back, which replaces its verdicts, and they count as `replaced`. A conversation may have verdicts in several logs,
-/// such as those of gateways that share a database.
+/// Matches the replayed verdicts on one conversation with the verdicts in the logs, in order. There may be several
+/// logs, such as those of gateways that share a database.
+///
+/// * A replayed verdict that is in a log counts as `same`.
+/// * If the conversation `is_older` than the logs, its first verdicts may be missing there; they count as `earlier`.
+/// * A logged verdict that the replay does not give counts as `unsent`: usually its turn was not stored. If another
+///   policy was in force after it, it counts as `replaced`: the conversation may have been carried over to that policy
+///   and back, which replaces its verdicts.
 ///
 /// # Errors
-/// The description of the first replayed verdict that is in no log.
+/// The description of the first replayed verdict that is in no log and does not count as `earlier`.
 fn compare(
     logs: &[VerdictsOfLog],
     replayed: &[VerdictRow],
     is_older: bool,
 ) -> Result<ComparisonCounts, String> {
+    // The part of each log after the last verdict that was matched in it.
     let mut unmatched: Vec<_> = logs.iter().map(|log| log.iter()).collect();
     let (mut same, mut unsent, mut replaced, mut earlier) = (0, 0, 0, 0);
     let mut skip = |logged: &LoggedVerdict| match logged.is_replaced {
@@ -312,7 +319,7 @@ fn compare(
             remaining.as_slice().iter().any(|logged| logged.row == *verdict)
         };
         if let Some(remaining) = unmatched.iter_mut().find(has_verdict) {
-            // Consumes the log up to and including this verdict.
+            // Consumes the log up to and including this verdict. The verdicts before it are not replayed.
             remaining.by_ref().take_while(|logged| logged.row != *verdict).for_each(&mut skip);
             same += 1;
         } else if is_older && same == 0 {
@@ -339,13 +346,17 @@ fn count(number: usize) -> u64 {
 mod tests {
     use super::*;
 
+    /// Verdicts are matched in order, in several logs; a verdict is missing only if the conversation is older.
     #[test]
-    fn verdicts_stand_in_order() {
+    fn verdicts_are_matched_in_order() {
         let verdict =
             |event: u64, outcome: &str| (event, "send".to_owned(), outcome.to_owned(), "d".to_owned());
+        // A verdict by its event and its outcome.
         type VerdictTuples<'a> = &'a [(u64, &'a str)];
+        // `expected` are the numbers of verdicts that count as `same`, `unsent` and `earlier`, or the beginning of the
+        // error.
         let check = |logs: &[VerdictTuples<'_>],
-                     again: VerdictTuples<'_>,
+                     replayed: VerdictTuples<'_>,
                      is_older: bool,
                      expected: Result<[u64; 3], &str>| {
             let all = |list: VerdictTuples<'_>| -> Vec<VerdictRow> {
@@ -360,14 +371,14 @@ mod tests {
                     all(log).into_iter().map(logged).collect()
                 })
                 .collect();
-            let found = compare(&logged, &all(again), is_older);
+            let found = compare(&logged, &all(replayed), is_older);
             let found = found.map(|ComparisonCounts { same, unsent, replaced, earlier }| {
                 assert_eq!(replaced, 0);
                 [same, unsent, earlier]
             });
             match (&found, &expected) {
                 (Err(found), Err(beginning)) => assert!(found.starts_with(beginning), "{found}"),
-                _ => assert_eq!(found.as_ref().ok(), expected.as_ref().ok(), "{logs:?} {again:?}"),
+                _ => assert_eq!(found.as_ref().ok(), expected.as_ref().ok(), "{logs:?} {replayed:?}"),
             }
         };
         check(&[&[]], &[], false, Ok([0, 0, 0]));

@@ -2,8 +2,8 @@
 //! `http::service` calls it for a reload.
 //!
 //! The new routes share with the earlier ones what the process has opened and counted: the database, the audit log, the
-//! conversations in memory, the questions and the figures. Turns that have begun end under the earlier configuration. A
-//! conversation whose policy has changed is carried over to the new one at its next request.
+//! conversations in memory, the questions and the statistics. Turns that have begun end under the earlier
+//! configuration. A conversation whose policy has changed is carried over to the new policy at its next request.
 
 use std::sync::Arc;
 
@@ -65,13 +65,14 @@ impl ModelRoutes {
             telemetry: self.telemetry.clone(),
             remembered_chats: Arc::clone(&self.remembered_chats),
             handed_calls: Arc::clone(&self.handed_calls),
-            // Evaluations that run under the earlier routes end there.
+            // Evaluations of edited policies that have begun belong to the earlier routes, and end there.
             reviews: ReviewRuns::default(),
             // The sections under which the process was started, whatever the file has now.
             fixed_sections: self.fixed_sections.clone(),
             retention: self.retention,
         };
-        // An issuer whose keys come from the same place as before keeps the keys that are fetched already.
+        // An issuer takes over the keys that are fetched already from the earlier issuer of the same name, if the keys
+        // of both come from the same place.
         for issuer in routes.issuers() {
             let earlier =
                 self.issuers().into_iter().find(|earlier| earlier.settings.name == issuer.settings.name);

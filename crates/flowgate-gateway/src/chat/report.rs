@@ -1,5 +1,6 @@
-//! Collects the outcome of one request of an agent to a model (the status, the verdicts, the duration), and writes its
-//! log line, which contains no text of the chat. The model routes own one [`RequestReport`] for each request.
+//! Collects the outcome of one request of an agent: its status, its verdicts and its duration. When the request ends,
+//! counts it in the metrics, ends its spans and writes its line of the operator's log, which contains no text of the
+//! chat. The model routes create one [`RequestReport`] for each request.
 
 use std::time::{Duration, Instant};
 
@@ -103,7 +104,7 @@ impl VerdictTotals {
         }
     }
 
-    /// Adds the verdicts on calls of a client in watch mode, which were not enforced. Ignores verdicts on texts.
+    /// Adds the verdicts of watch mode on calls, which were not enforced. Ignores verdicts on texts, such as replies.
     pub(crate) fn count_watched(&mut self, watched: &[WatchedVerdict]) {
         for verdict in watched.iter().filter(|verdict| verdict.subject == WatchedSubject::Call) {
             let tool = verdict.tool.as_deref().unwrap_or_default();
@@ -130,8 +131,9 @@ impl VerdictTotals {
         [("permitted", permitted.into()), ("asked", asked.into()), ("denied", denied.into())]
     }
 
-    /// Logs that a limit stopped calls, if one did: the fuel of an evaluation, or the size of a call or of the
-    /// conversation. The verdicts do not say which.
+    /// Logs that calls were denied because a limit was reached, if there are such calls. The limit is the fuel of an
+    /// evaluation, or the size of a call or of the conversation. The verdicts do not say which of them, so the log line
+    /// names all.
     pub(crate) fn report_limit(&self, log: &OperatorLog, client: &str, conversation: Option<&str>) {
         if self.unfinished > 0 {
             log.limit(&Limit {
@@ -206,8 +208,9 @@ impl RequestReport {
         self.is_watching = true;
     }
 
-    /// Replaces the verdicts by `watched`, the verdicts of the own policy of a client in watch mode, which were not
-    /// enforced. Also replaces the number of withheld replies by the number that this policy would have withheld.
+    /// Replaces the verdicts of a request in watch mode by `watched`, the verdicts of the client's own policy, which
+    /// were not enforced. Also replaces the number of withheld replies by the number that this policy would have
+    /// withheld.
     pub(crate) fn set_watched(&mut self, watched: &[WatchedVerdict], client: &ClientState) {
         self.trace.set_watched(watched, client);
         self.is_watching = true;
@@ -232,13 +235,14 @@ impl RequestReport {
         self.detail.clone_from(&failure.detail);
     }
 
-    /// Sets the failure of a request that was rejected with this status, unless a more specific failure was set
-    /// before.
+    /// Sets a failure with this status, whose cause is the request itself, unless [`Self::set_failure`] has set one
+    /// with a more exact cause.
     pub(crate) fn set_rejected(&mut self, status: StatusCode) {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
 
-    /// Counts the request, which ends now: in the figures and the coverage of the page for people, and in the metrics.
+    /// Counts the request, which ends now, in the statistics and the coverage of tools that the gateway's page shows to
+    /// people, and in the metrics. `client` is the name of the client.
     pub(crate) fn count_in(&self, routes: &ModelRoutes, client: &str) {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let figures = RequestFigures {
@@ -266,8 +270,8 @@ impl RequestReport {
         }
     }
 
-    /// Ends the spans of the request with its outcome. They have the name of the conversation only if the gateway has
-    /// generated it.
+    /// Ends the spans of the request with its outcome. The spans have the name of the conversation only if the gateway
+    /// has generated this name.
     pub(crate) fn end_trace(&mut self, client: &ClientSettings) {
         // A name that the client has chosen is text of the client, which spans must not have. The form is checked as
         // well: every generated name is 32 hexadecimal digits.
@@ -333,7 +337,7 @@ impl RequestReport {
                 what: "messages of the model in one turn",
                 effect: "the turn ended before the model's final message",
                 setting: None,
-                advice: Some("check in the audit log why its calls are denied"),
+                advice: Some("check in the audit log whether calls of the turn were denied, and why"),
                 // The number of messages at which the turn has reached its limit on messages or on steps.
                 most: u64::try_from(self.messages).unwrap_or(u64::MAX),
                 client,
@@ -367,7 +371,7 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
         409 => "another request changed the state in the meantime; the client may try again",
         413 => "the body of the request is larger than the limit",
         415 => "the request does not declare its body as JSON",
-        429 => "the client sends too many requests",
+        429 => "the client has reached a limit on its requests, and has to wait",
         500 => "the request failed because of a bug in the gateway: report it",
         503 => "the gateway is too busy, or its database does not answer",
         504 => "the answer was not complete within the time limit",
@@ -375,8 +379,8 @@ pub(crate) fn sentence_of(status: StatusCode) -> &'static str {
     }
 }
 
-/// Returns the cause, for the operator's log, why a model's server did not answer. The cause contains no text of the
-/// server, because such a text may quote the prompt.
+/// Explains to the operator, in the log, why a request to a model failed. The explanation is a constant: a text of the
+/// model's server may quote the prompt.
 pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
     if *error == Error::Cancelled {
         return RequestErrorCause::Gone;
@@ -416,11 +420,13 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
         Error::TooMany(_) => {
             "the model's answer has more parts than the gateway reads (256 tool calls, 4096 parts of reasoning, 4096 content blocks): ask for less at a time"
         }
-        Error::OverBudget(_) => "the budget for the model is spent",
+        Error::OverBudget(_) => "the budget for the model is spent: raise the budget",
         Error::Unsupported(_) => {
             "the model's server does not have the requested model or function: check `api` and `models` in [upstreams]"
         }
-        Error::NotRecorded(_) => "the model's answer could not be recorded",
+        Error::NotRecorded(_) => {
+            "the model's answer could not be recorded: check the disk and the file of the record"
+        }
         _ => "the model's server failed: see the log of that server",
     })
 }

@@ -9,13 +9,13 @@ use flowgate_lm::wire::{Api, DecodeOptions, ReceivedRequest, WireError};
 /// Decodes the requests of one client.
 #[derive(Debug)]
 pub(crate) struct RequestDecoder {
-    /// The fields and tools that the client may send although the gateway does not understand them; they are dropped.
+    /// The fields and tools that the gateway does not understand and drops from the client's requests. Any other field
+    /// or tool that the gateway does not understand is an error.
     dropped: DecodeOptions,
 }
 
 impl RequestDecoder {
-    /// Creates the decoder for a client that may send the parts in `dropped`: these are dropped, while other parts that
-    /// the gateway does not understand are an error.
+    /// Creates the decoder for a client from whose requests the fields and tools in `dropped` are dropped.
     pub(crate) fn new(dropped: DecodeOptions) -> Self {
         Self { dropped }
     }
@@ -60,8 +60,8 @@ fn parse(text: &str) -> Result<Json<'_>, String> {
 /// Returns the message to the client about a part of a request that the decoder of its API does not support.
 fn unsupported(api: Api, error: &WireError) -> String {
     format!(
-        "the gateway does not support a part of the request, so it does not forward it: {error} (it understands \
-        {}, and docs/wire-forms.md lists the fields)",
+        "the gateway does not support a part of the request, and does not forward the request: {error} (the gateway \
+        supports {}; docs/wire-forms.md lists the fields)",
         api.version()
     )
 }

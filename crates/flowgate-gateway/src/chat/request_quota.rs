@@ -1,8 +1,8 @@
 //! Counts the requests of a client at one gateway against the client's quota. `clients` owns one count for each client.
 //!
 //! Gateways that share a database also count all their requests together [in the
-//! database](crate::database::Database::take_request). The count here then refuses, without a query, requests that
-//! exceed the quota at this gateway alone.
+//! database](crate::database::Database::take_request). The count here then saves queries: it refuses requests that
+//! exceed the quota already at this gateway alone.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,22 +37,25 @@ impl RequestQuota {
         Self { per_minute: f64::from(per_minute), state: Arc::clone(&self.state) }
     }
 
-    /// Takes one request from the quota. A quota that was used up is fully available again after a minute without
-    /// requests.
+    /// Takes one request, which arrives at `now`, from the quota. A quota that was used up is fully available again
+    /// after a minute without requests.
     ///
     /// # Errors
     /// If the quota is exhausted: the number of whole seconds until the next request is allowed, plus one for the
     /// fraction of a second that is cut off.
     pub(super) fn take(&self, now: Instant) -> Result<(), u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // The requests that have drained from the bucket since the last one.
         let drained = now.saturating_duration_since(state.since).as_secs_f64() * self.per_minute / 60.0;
-        // A reload may have lowered the quota: what was used beyond it does not count longer than a minute.
+        // `min`: a reload may have lowered the quota, and a bucket that is fuller than the lower quota would need more
+        // than a minute to drain.
         state.used = (state.used.min(self.per_minute) - drained).max(0.0);
         state.since = now;
         if state.used + 1.0 <= self.per_minute {
             state.used += 1.0;
             return Ok(());
         }
+        // The time until enough has drained that one more request fits.
         let wait = Duration::from_secs_f64((state.used + 1.0 - self.per_minute) * 60.0 / self.per_minute);
         Err(wait.as_secs() + 1)
     }
@@ -79,6 +82,7 @@ mod tests {
         check(3600, Ok(()));
         check(3600, Err(31));
     }
+
     /// A reload gives no client its quota back.
     #[test]
     fn a_reload_keeps_what_was_used() {

@@ -12,9 +12,8 @@ use crate::virtual_keys::valid_key::ValidKey;
 /// The maximum number of tools that one request may offer.
 const MAX_TOOLS: usize = 512;
 
-/// Rejects a request if its client has no upstream, if it has too many tools, or if it asks for a model that the client
-/// or its virtual key may not use, or that has no price although the cost is limited. Called before the chat of the
-/// request is added to the conversation.
+/// Rejects a request of `caller` (a client and its virtual key) if it offers too many tools, or if [`check_model`]
+/// rejects its model. Called before the chat of the request is added to the conversation.
 pub(crate) fn check_request(
     caller: (&ClientState, Option<&ValidKey>),
     decoded: &wire::ReceivedRequest,
@@ -28,8 +27,8 @@ pub(crate) fn check_request(
     Ok(())
 }
 
-/// Rejects a model that a client or its virtual key (`key`) may not use, or that has no price although there is a
-/// budget for costs.
+/// Rejects a request for `model` if the client has no upstream, if the client or its virtual key (`key`) may not use
+/// the model, or if the model has no price although the client or the key has a budget for costs.
 pub(super) fn check_model(
     (client, key): (&ClientState, Option<&ValidKey>),
     model: &str,
@@ -52,8 +51,8 @@ pub(super) fn check_model(
     let budgets = std::iter::once(&client.spec.budget).chain(key.map(|key| &key.budget));
     if !budgets.into_iter().all(|budget| budget.permits_model(model)) {
         let message = format!(
-            "the model `{model}` has no price, so its cost cannot be counted against the budget: ask for \
-             another model, or the operator of the gateway to add it to [prices]"
+            "the model `{model}` has no price, so its cost cannot be counted against the budget: request another \
+             model, or let the operator of the gateway add its price to [prices]"
         );
         return Err(RequestError::new(StatusCode::FORBIDDEN, message));
     }

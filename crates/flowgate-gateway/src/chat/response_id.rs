@@ -24,8 +24,10 @@ pub(crate) struct ResponseId {
     pub(crate) conversation: String,
     /// The number of messages of the chat before the answer.
     messages: usize,
-    /// The number of the answer in the conversation: an answer that was generated again has another one.
+    /// The number of the answer in the conversation. If the same chat is answered again, the new answer has another
+    /// number.
     answer: u64,
+    /// The digest of the messages before the answer.
     digest: ShortDigest,
 }
 
@@ -33,17 +35,19 @@ impl ResponseId {
     /// Returns the id of the answer with the number `answer`, which follows the messages `chat` in the conversation
     /// with this name.
     pub(crate) fn following(conversation: &str, chat: &MessageDigests, answer: u64) -> Self {
+        // Always `Some`: the chat has as many messages as it is long.
         let digest = short_digest(chat, chat.len()).unwrap_or_default();
         Self { conversation: conversation.to_owned(), messages: chat.len(), answer, digest }
     }
 
     /// Reads an id; `None` if the text is not one of this gateway's ids.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        // PREFIX_MESSAGES_ANSWER_DIGEST_CONVERSATION; only the last part, the name, may contain `_`.
         let mut parts = text.strip_prefix(Api::Responses.form().id_prefix)?.strip_prefix('_')?.splitn(4, '_');
         let (messages, answer) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let (digest, conversation) = (random::from_hex(parts.next()?)?, parts.next()?);
-        // The name in the gateway begins with the scope of the request's virtual key. The caller adds this scope, so
-        // that an id cannot name a conversation of another key.
+        // A name with the scope of a virtual key is not accepted. The caller adds the scope of the request's own key,
+        // so an id cannot name a conversation of another key.
         let conversation = Some(conversation).filter(|name| is_conversation_name(name))?.to_owned();
         Some(Self { conversation, messages, answer, digest })
     }
@@ -62,6 +66,7 @@ impl ResponseId {
 }
 
 impl fmt::Display for ResponseId {
+    /// Writes the id in the form that [`ResponseId::parse`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = Api::Responses.form().id_prefix;
         let Self { conversation, messages, answer, digest } = self;

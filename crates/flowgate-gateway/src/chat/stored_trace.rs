@@ -1,5 +1,6 @@
 //! Replays stored conversations, so that their traces can be exported. `flowgate trace export` calls
-//! [`read_stored_trace`], or [`read_every_stored_trace`] with `--all`, on the database of a gateway, which may be running.
+//! [`read_stored_trace`], or [`read_every_stored_trace`] with `--all`, on the database of a gateway, which may be
+//! running.
 
 use std::sync::Arc;
 
@@ -54,6 +55,7 @@ pub fn read_stored_trace(
         if let Some(outcome) = replay_stored(store, &client, name, at_end).await? {
             return Ok(outcome);
         }
+        // The client has no conversation `name`: lists those that it has.
         let stored = store.conversations().await?;
         let own = stored.into_iter().filter(|listed| listed.client == client.spec.name);
         Ok(StoredTraceOutcome::UnknownConversation(own.map(|listed| listed.name).collect()))
@@ -61,8 +63,9 @@ pub fn read_stored_trace(
 }
 
 /// Replays every stored conversation of `client`, or of all clients if it is `None`, the oldest first, and calls `each`
-/// once for each conversation. Returns [`StoredTraceOutcome::Replayed`], or, before any call,
-/// [`StoredTraceOutcome::UnknownClient`].
+/// once for each conversation, also for one that cannot be replayed. Returns [`StoredTraceOutcome::Replayed`] at the
+/// end. If the configuration has no such client, returns [`StoredTraceOutcome::UnknownClient`] without a call of
+/// `each`.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -81,13 +84,14 @@ pub fn read_every_stored_trace(
             }
             let (client, conversation) = (listed.client.as_str(), listed.name.as_str());
             let Some(owner) = clients.find_by_name(&listed.client) else {
-                let why = "the configuration has no client of this name any more; restore it".to_owned();
+                let why = "the configuration no longer has a client of this name; add the client to it again";
+                let why = why.to_owned();
                 each(StoredTrace { client, conversation, replayed: Err(why) });
                 continue;
             };
             let mut at_end =
                 |monitor: &Monitor| each(StoredTrace { client, conversation, replayed: Ok(monitor) });
-            // `None`: a running gateway has deleted the conversation since it was listed.
+            // `None` if a running gateway has deleted the conversation since it was listed: it is skipped.
             let outcome = replay_stored(store, &owner, &listed.name, &mut at_end).await?;
             if let Some(StoredTraceOutcome::Unreadable(why)) = outcome {
                 each(StoredTrace { client, conversation, replayed: Err(why) });
@@ -114,8 +118,9 @@ fn names_of(clients: &Clients) -> Vec<String> {
     clients.all().map(|client| client.spec.name.clone()).collect()
 }
 
-/// Replays a stored conversation of a client, and calls `at_end` with its monitor. Returns `None` if the client has no
-/// conversation of this name, and otherwise whether it could be replayed.
+/// Replays the stored conversation `name` of a client, and calls `at_end` with its monitor. The outcome is
+/// [`StoredTraceOutcome::Replayed`], or [`StoredTraceOutcome::Unreadable`] if `at_end` was not called; `None` if the
+/// client has no conversation of this name.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -126,7 +131,7 @@ async fn replay_stored(
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<Option<StoredTraceOutcome>, DatabaseError> {
     let Some(journal) = store.read_journal(&client.spec.name, name).await? else { return Ok(None) };
-    // The digest of the policy and the settings under which the conversation began.
+    // `config_fingerprint` is a digest of the policy and of the settings on which the conversations of a client depend.
     if journal.config_fingerprint != client.spec.config_fingerprint {
         let why = "its policy or the settings of its client have changed since it began; restore them";
         return Ok(Some(StoredTraceOutcome::Unreadable(why.to_owned())));

@@ -67,9 +67,9 @@ pub(crate) struct OutgoingReply {
 }
 
 impl OutgoingReply {
-    /// Creates an answer of which nothing is sent yet. `usage` says whether its last event reports the used tokens.
-    /// `head` is the metadata of the answer, `conversation` the name that a header of the answer has, and `parts` is
-    /// the channel from which the HTTP response reads.
+    /// Creates an answer in the form of `api`, of which nothing is sent yet. `head` is the metadata of the answer, and
+    /// `usage` says whether its last event reports the used tokens. `conversation` is the client's name of the
+    /// conversation, which becomes a header. `parts` is the channel from which the HTTP response reads.
     pub(crate) fn new(
         api: Api,
         head: ResponseHead<'_>,
@@ -93,8 +93,8 @@ impl OutgoingReply {
         }
     }
 
-    /// Holds all text back until the end of the answer: an answer with citations is divided into blocks by them, and
-    /// they are judged with the whole text.
+    /// Holds all text back until the end of the answer. An answer with citations needs this: the citations are judged
+    /// with the whole text, and they divide the text into blocks.
     pub(crate) fn hold_text(&mut self) {
         self.holds_text = true;
     }
@@ -125,14 +125,15 @@ impl OutgoingReply {
         self.send(&events);
     }
 
-    /// Ends the answer: sends the rest of `completion` and, if the turn waits for a person, its status `waits`. If
-    /// nothing was sent before, returns the whole answer as one reply instead, whose headers can still have that
-    /// status. Returns `None` if the answer was streamed.
+    /// Ends the answer: sends the rest of `completion` and, if the turn waits for a person, the status `waits`. Returns
+    /// `None` if parts of the answer were sent before, and the rest now. If nothing was sent before, sends nothing and
+    /// returns the whole answer as one reply, which can also have the status in its headers.
     pub(crate) async fn finish(
         &mut self,
         completion: &Completion,
         waits: Option<&WaitingStatus>,
     ) -> Option<HttpReply> {
+        // The encoder knows which text it has encoded already, and encodes the rest.
         let mut events = self.writer.take().map(|writer| writer.finish(completion)).unwrap_or_default();
         waits.into_iter().for_each(|waits| waits.add_to_events(&mut events));
         if self.begun {
@@ -163,11 +164,13 @@ impl OutgoingReply {
         }
     }
 
-    /// Sends events without waiting. Before the first events, sends the beginning of the answer with its headers.
+    /// Sends events without waiting; without events, or if the client has disconnected, does nothing. Before the first
+    /// events, sends the beginning of the answer with its headers.
     fn send(&mut self, events: &[SseEvent]) {
         if events.is_empty() || self.is_lost {
             return;
         }
+        // The first events: from now on, no header can be added.
         if !std::mem::replace(&mut self.begun, true) {
             let mut headers = vec![(CONVERSATION, self.conversation.clone())];
             headers.append(&mut self.headers);
@@ -206,8 +209,8 @@ pub(crate) fn stream_error_event(api: Api, status: StatusCode, message: &str) ->
     api.encode_error_event(status.as_u16(), message)
 }
 
-/// Builds a response with these headers that streams parts as they come. The response owns `disconnect_guard`: when the
-/// client disconnects, both are dropped, and the guard signals this to the turn.
+/// Builds a response with these headers that streams parts as they come. The response owns `disconnect_guard`. When the
+/// client disconnects, the response and with it the guard are dropped, and the guard signals this to the turn.
 pub(crate) fn response(
     headers: &[(&'static str, String)],
     parts: Receiver<ReplyPart>,
@@ -223,8 +226,8 @@ pub(crate) fn response(
     response
 }
 
-/// Builds a response that streams events as they come. The response owns `disconnect_guard`: when the client
-/// disconnects, both are dropped, and the guard signals this to the sender of the events.
+/// Builds a response that streams events as they come. The response owns `disconnect_guard`. When the client
+/// disconnects, the response and with it the guard are dropped, and the guard signals this to the sender of the events.
 pub(crate) fn events(parts: Receiver<ReplyPart>, disconnect_guard: DisconnectGuard) -> Response {
     let mut response = Response::new(Body::new(StreamedBody { parts, _disconnect_guard: disconnect_guard }));
     let headers = response.headers_mut();
@@ -246,8 +249,8 @@ impl HttpBody for StreamedBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    /// Returns the bytes of the next part. The part that begins the answer has none: its headers were sent with the
-    /// response.
+    /// Returns the bytes of the next part, or the end of the body when the sender is dropped. Skips a part that begins
+    /// an answer: it has only headers, which were sent with the response.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -35,7 +35,7 @@ require trusted if:
     (call: ToolCall) is tool:send
 ";
 
-/// Starts a model server that always answers `ok`, and returns its URL.
+/// Starts a model server that always answers `ok`, on a thread for each connection, and returns its URL.
 fn model() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -50,6 +50,7 @@ fn model() -> String {
             std::thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 loop {
+                    // Reads the head of a request for the length of its body, and skips the body.
                     let (mut line, mut length) = (String::new(), 0);
                     while reader.read_line(&mut line).unwrap_or(0) > 0 && !line.trim().is_empty() {
                         let value = line.to_ascii_lowercase();
@@ -58,6 +59,7 @@ fn model() -> String {
                         }
                         line.clear();
                     }
+                    // An empty `line` is the end of the connection; the line before a body is a line break.
                     if line.is_empty()
                         || std::io::copy(&mut (&mut reader).take(length), &mut std::io::sink()).is_err()
                     {
@@ -72,7 +74,7 @@ fn model() -> String {
     url
 }
 
-/// Opens model routes without sockets.
+/// Opens model routes without sockets, with one client (`agent`) under [`POLICY`], whose upstream is [`model`].
 async fn routes() -> ModelRoutes {
     let folder = std::env::temp_dir().join(format!(
         "flowgate-work-{}-{}",
@@ -91,7 +93,7 @@ async fn routes() -> ModelRoutes {
     ModelRoutes::open(config, ValueBudget::new(64 << 30), OperatorLog::default()).await.unwrap()
 }
 
-/// Returns a body with this many tool results.
+/// Returns the body of a request whose chat has `count` results of tools.
 fn answers(count: usize) -> String {
     let id = |number: usize| format!("call_{number}");
     let call = |number: usize| json!({"id": id(number), "type": "function", "function": {"name": "read", "arguments": "{}"}});
@@ -105,7 +107,7 @@ fn answers(count: usize) -> String {
     body(&messages)
 }
 
-/// Returns a body with this many messages of a user and a model, alternating.
+/// Returns the body of a request whose chat has `count` messages, alternately of the user and of the model.
 fn dialogue(count: usize) -> String {
     let message = |number: usize| {
         let role = if number.is_multiple_of(2) { "user" } else { "assistant" };
@@ -114,6 +116,7 @@ fn dialogue(count: usize) -> String {
     body(&(0..count).map(message).collect::<Vec<Value>>())
 }
 
+/// Returns the body of a request for chat completions with these messages and both tools of [`POLICY`].
 fn body(messages: &[Value]) -> String {
     let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}});
     json!({"model": "m", "messages": messages, "tools": [tool("read"), tool("send")]}).to_string()
@@ -127,6 +130,7 @@ fn work_grows_with_the_number_of_messages_and_no_faster() {
     let routes = Arc::new(runtime.block_on(routes()));
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {KEY}")).unwrap());
+    // Answers a request with this body, and returns what was allocated meanwhile.
     let work = |text: &str| -> AllocationInfo {
         let received =
             runtime.block_on(routes.receive((Api::ChatCompletions, None), &headers, None)).unwrap();
@@ -162,12 +166,14 @@ async fn a_request_that_is_cut_off_leaves_nothing_in_memory() {
     let found = routes.sessions.find_by_name(&client, "one");
     let presence = ClientPresence::default();
     for (is_stored, remains) in [(false, None), (true, Some("a record"))] {
+        // A first request changes the conversation, and may end before it is stored.
         let mut held = routes.sessions.lock(&client, &found, &presence).await.unwrap();
         held.get().unwrap().recalled = Some("a record".to_owned());
         if is_stored {
             routes.sessions.persist(&client, &found, &mut held).await.unwrap();
         }
         drop(held);
+        // The next request finds the change only if it was stored.
         let mut held = routes.sessions.lock(&client, &found, &presence).await.unwrap();
         assert_eq!(held.get().unwrap().recalled.as_deref(), remains, "{is_stored}");
         routes.sessions.persist(&client, &found, &mut held).await.unwrap();

@@ -12,9 +12,9 @@ use crate::identity::token::{TokenRefusal, UnverifiedToken};
 use crate::virtual_keys::valid_key::ValidKey;
 
 impl ModelRoutes {
-    /// Finds the client that a token authenticates. The second part of the result is the identity and the limits of the
-    /// sender. It has the type of a virtual key, because the routes treat a sender with a token like one with a virtual
-    /// key.
+    /// Verifies the token `text`, and returns the client that it authenticates, with the identity and the limits of the
+    /// sender. These have the type of a virtual key, because the routes treat a sender with a token like one with a
+    /// virtual key.
     ///
     /// # Errors
     /// Why the token is refused.
@@ -32,6 +32,7 @@ impl ModelRoutes {
         let (_, first) = candidates.first().ok_or(TokenRefusal::UnknownIssuer)?;
         let audiences = candidates.iter().map(|(_, settings)| settings.audience.as_str()).collect();
         let claims = first.issuer.verify(&token, audiences, &self.log).await?;
+        // Exactly one client must accept the claims: with several, the policy for the request would be ambiguous.
         let mut fitting = candidates.into_iter().filter(|(_, settings)| settings.accepts(&claims));
         let (client, settings) = match (fitting.next(), fitting.next()) {
             (Some(fitting), None) => fitting,
@@ -60,6 +61,7 @@ impl ModelRoutes {
         let of_clients = self.clients_with_tokens().map(|(_, settings)| &settings.issuer);
         let of_people = self.approvals.people.login().map(|login| &login.issuer);
         let mut all: Vec<&Arc<Issuer>> = of_clients.chain(of_people).collect();
+        // Clients and people with the same issuer share one object; sorting makes the repetitions adjacent.
         all.sort_by(|one, other| one.settings.name.cmp(&other.settings.name));
         all.dedup_by(|one, other| Arc::ptr_eq(one, other));
         all

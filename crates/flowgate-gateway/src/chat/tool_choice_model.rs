@@ -28,21 +28,21 @@ impl ChatModel for ToolChoiceModel<'_> {
         self.model.name()
     }
 
-    /// Queries the model, for the first message of the turn with the tool choice of the client's request. The request
-    /// stays unchanged for later messages, or if the choice is not possible because its tool is not on offer.
+    /// Queries the model. The request for the first message of the turn gets the client's tool choice, if the tool of
+    /// the choice is on offer. All other requests stay unchanged.
     fn complete<'a>(
         &'a self,
         request: &'a Request,
         listener: &'a mut dyn Listener,
     ) -> BoxFuture<'a, Result<Completion, Error>> {
+        // A provider may refuse a choice of a tool that the request does not offer.
         let is_choice_possible = match self.choice {
             ToolChoice::Tool(name) => request.tools.iter().any(|tool| tool.name == *name),
             ToolChoice::Any => !request.tools.is_empty(),
             ToolChoice::Auto | ToolChoice::None => true,
         };
         // The choice applies to the first message only: a later message follows a denied call, and may have to explain
-        // the denial in text. It also does not apply if its tool is not on offer. A request that has the choice already
-        // need not be copied.
+        // the denial in text. A request that has the choice already need not be copied.
         if !self.is_first.swap(false, Ordering::Relaxed)
             || !is_choice_possible
             || request.choice == *self.choice

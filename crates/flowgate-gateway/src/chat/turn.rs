@@ -43,8 +43,8 @@ use crate::telemetry::names;
 ///
 /// # Errors
 /// If the model or the database fails, the conversation is full or does not have the beginning of the chat, an MCP
-/// server that the provider calls had another address before, or calls are withheld because of a freeze. The caller must
-/// store `session` in these cases too, since it has events to record.
+/// server that the provider calls had another address before, or calls are withheld because something on which they
+/// depend was frozen or withdrawn. The caller must store `session` in these cases too, since it has events to record.
 pub(crate) async fn run(
     turn: TurnRequest<'_>,
     session: &mut ConversationState,

@@ -1,6 +1,6 @@
 //! Builds the completion that a client receives from the outcome of a turn: the replies of the model, the calls that
-//! may run, and notes of the gateway. `turn_end` calls [`completion`] at the end of a turn; it and `turn_start` call
-//! [`waiting_completion`] for a turn that waits for a person.
+//! may run, and notes of the gateway. `turn_end` calls [`completion`] for a turn that has ended. For a turn that waits
+//! for a person, `turn_end` and `turn_start` call [`waiting_completion`].
 
 use std::fmt::Write as _;
 
@@ -12,9 +12,10 @@ use flowgate_lm::wire::generate_content;
 use crate::approvals::ApprovalReference;
 use crate::config::ClientSettings;
 
-/// Builds the completion for a turn that waits for a person: the text so far, and a note that names the question and
-/// the number of `upcoming` questions about later calls. A client that demands a form of the text, such as JSON by a
-/// schema (`is_formatted`), receives only the note, as a refusal.
+/// Builds the completion for a turn that waits for a person: the text so far, and a note to the user. The note names
+/// the question for which the turn waits, and the number of `upcoming` questions about later calls. If the client
+/// demands a form of the text, such as JSON by a schema (`is_formatted`), the note alone is the text, marked as a
+/// refusal, since it does not have the form.
 pub(super) fn waiting_completion(
     client: &ClientSettings,
     question: Option<&ApprovalReference>,
@@ -24,7 +25,7 @@ pub(super) fn waiting_completion(
 ) -> Completion {
     let more = if upcoming == 0 { String::new() } else { format!(" and {upcoming} more") };
     let note = format!(
-        "[a person has to allow what comes next: question {}{more}. Say `{CONTINUE}` when it is decided; anything else gives it up.]",
+        "[a person has to allow what comes next: question {}{more}. Say `{CONTINUE}` when the question is decided; any other message gives up what waits for it.]",
         question.map_or("unknown", |asked| &asked.id)
     );
     let mut so_far = completion(turn, &|tool| client.name_of(tool), is_formatted);
@@ -42,13 +43,15 @@ pub(super) fn joined_text(replies: &[ModelReply]) -> String {
     joined_replies(replies).0
 }
 
-/// Joins the model's replies as [`joined_text`] does. Also returns the cited pieces of the text.
+/// Joins the model's replies as [`joined_text`] does. Also returns the cited pieces, with their positions in the joined
+/// text.
 fn joined_replies(replies: &[ModelReply]) -> (String, Vec<CitedPiece>) {
     let (mut text, mut cited) = (String::new(), Vec::new());
     for reply in replies {
         let part = shown_text(reply);
         // Writing to a `String` cannot fail.
         let _ = write!(text, "{}{part}", if text.is_empty() { "" } else { REPLY_SEPARATOR });
+        // Where the reply begins in the joined text.
         let before = text.len() - part.len();
         cited.extend(reply.citations.iter().map(|piece| CitedPiece {
             start: before + piece.start,
@@ -71,12 +74,15 @@ fn shown_text(reply: &ModelReply) -> String {
 /// The separator between two replies of the model in one completion.
 pub(super) const REPLY_SEPARATOR: &str = "\n\n";
 
-/// Builds the completion of a turn for the client. `name_for_client` returns the client's name of a tool. The
-/// completion shows why a turn ended early: a note in its text says that the model's server may not see what the next
-/// step needs (its clearance), and its stop reason shows that a limit was reached.
+/// Builds the completion of a turn for the client: its replies, its calls and the readable reasoning. `name_for_client`
+/// returns the client's name of a tool.
+///
+/// The completion shows why a turn ended early. If the clearance of the model's server does not suffice for the next
+/// step, a note in the text says so. If a limit was reached, the stop reason is [`Stop::Length`].
 ///
 /// A client that demands a form of the text, such as JSON by a schema (`is_formatted`), receives the last reply alone,
-/// because several replies or a note after one do not have the form. A note in its place is marked as a refusal.
+/// because several replies or a note after one do not have the form. A note in place of the last reply is marked as a
+/// refusal.
 pub(super) fn completion(
     turn: &Turn,
     name_for_client: &dyn Fn(&Tool) -> String,
@@ -119,10 +125,9 @@ pub(super) fn completion(
     Completion { text, calls, thoughts, citations, stop, usage: turn.spent.tokens }
 }
 
-/// Gives the calls of an answer in Gemini's form ids with consecutive numbers. A client of this form may leave out the
-/// ids in its next request, and the decoder of that request then numbers all calls of the chat. The ids here have the
-/// numbers that the decoder will give. `messages` is the chat so far; a number that one of its ids has already is not
-/// used again.
+/// Gives `calls`, those of an answer in Gemini's form, ids with consecutive numbers. A client may leave out the ids in
+/// its next request; the decoder of that request then numbers all calls of the chat, and these ids have to have the
+/// same numbers. `messages` is the chat so far. The ids continue after its calls, so that no number is used twice.
 pub(super) fn number_calls(calls: &mut [ToolCall], messages: &[Message]) {
     let earlier = messages.iter().flat_map(|message| match message {
         Message::Assistant { calls, .. } => calls.as_slice(),
@@ -170,6 +175,7 @@ mod tests {
             disarmed: Vec::new(),
             citations: Vec::new(),
         };
+        // The expected text and stop reason: for a client that demands no form of the text, and for one that does.
         let check = |turn: Turn, [any, formatted]: [(&str, Stop); 2]| {
             for (is_formatted, expected) in [(false, any), (true, formatted)] {
                 let completion = completion(&turn, &|tool| tool.name.to_string(), is_formatted);

@@ -41,7 +41,7 @@ pub(super) struct AgentOutcome {
     pub(super) upcoming: usize,
     /// Whether the turn has stored questions about calls before these calls were judged.
     pub(super) announced: bool,
-    /// The reason why a question could not be stored.
+    /// Why the database could not store a question, or could not check an earlier answer.
     pub(super) approval_failure: Option<DatabaseError>,
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn end(
         announced,
         approval_failure,
     } = outcome;
-    // A question could not be stored, so the turn that waits for it must not be stored either.
+    // The state of a question is unknown, so the turn that depends on it must not be stored.
     if let Some(error) = approval_failure {
         turn.iter().for_each(|turn| report.add_turn(turn, client));
         session.is_abandoned = true;
@@ -141,8 +141,8 @@ pub(super) async fn end(
 }
 
 impl ConversationState {
-    /// Sets `void_approvals` and `used_approvals` from the approvals that a turn uses (`used`). An approval is void if
-    /// its call does not run (`Turn::void`); all others count as used.
+    /// Divides `used`, the approvals that a turn uses, into `void_approvals` and `used_approvals`, which are stored
+    /// with the turn. An approval is void if its call does not run (`Turn::void`); all others count as used.
     fn split_approvals(&mut self, used: Vec<ApprovalReference>, turn: &Turn) {
         // Whether the client receives a call that was approved under this digest.
         let runs = |digest: &str| turn.calls.iter().any(|call| call.approved.as_deref() == Some(digest));
@@ -154,11 +154,11 @@ impl ConversationState {
         (self.void_approvals, self.used_approvals) = used.into_iter().partition(is_void);
     }
 
-    /// Withholds the calls of a turn if a freeze was ordered since they were permitted, or if consents or approvals on
-    /// which they may depend have changed. `standing` are the approvals in force when the turn began.
+    /// Withholds the calls of a turn if a freeze now stops one of them, or if consents or approvals on which they may
+    /// depend have changed since the calls were permitted. `standing` are the approvals in force when the turn began.
     ///
     /// # Errors
-    /// If the calls are withheld, or the database fails.
+    /// If the calls are withheld, or the database fails: then they are withheld too.
     async fn withhold_stale_calls(
         &mut self,
         request: &TurnRequest<'_>,
@@ -166,6 +166,7 @@ impl ConversationState {
         turn: &mut Turn,
     ) -> Result<(), RequestError> {
         let TurnRequest { client, name, approvals, .. } = *request;
+        // Why a freeze stops the first call that it stops; `None` if it stops no call.
         let mut freeze_reason = None;
         for call in &turn.calls {
             freeze_reason = approvals.freeze_reason(&client.spec, name, &call.tool.to_string()).await;
@@ -181,7 +182,8 @@ impl ConversationState {
         // force then; if these have changed, the calls are withheld.
         let mut has_changed = standing.has_changed(approvals, &client.spec, name).await;
         if standing.is_resumed && matches!(has_changed, Ok(false)) {
-            // Earlier requests of a continued turn may have used approvals of lasting grants.
+            // Earlier requests of a continued turn may have used approvals that a lasting grant gave, and that
+            // `standing` does not contain.
             let approved = turn.calls.iter().filter_map(|call| call.approved.as_deref());
             let turns = self.turns();
             has_changed = is_grant_of_calls_withdrawn(approvals, (&client.spec, name), approved, turns).await;
@@ -200,14 +202,15 @@ impl ConversationState {
         Ok(())
     }
 
-    /// Voids the approvals of a turn whose calls are not sent to the client after all, withdraws the grants of the
-    /// conversation, and records this. `name` is the name of the conversation, and `cause` why the calls are withheld.
-    /// The caller then fails the request: the client receives no call.
+    /// Takes back a turn whose calls are not sent to the client after all: voids its approvals, adds this to the events
+    /// for the audit log, and withdraws the grants of the conversation. `name` is the name of the conversation, and
+    /// `cause` why the calls are withheld. The caller then fails the request, so that the client receives no call.
     fn withhold_calls(&mut self, client: &ClientState, name: &str, turn: &mut Turn, cause: &str) {
         self.void_approvals.append(&mut self.used_approvals);
         // One of these approvals may have been given for the rest of the conversation.
         self.conversation.withdraw_grants();
         for call in &mut turn.calls {
+            // Only calls that a person approved have an approval to void.
             let Some(digest) = call.approved.take() else { continue };
             // Without reasons: the call was not judged again.
             let (tool, reasons, cause) = (call.tool.clone(), Vec::new(), cause.to_owned());
@@ -233,9 +236,9 @@ impl ConversationState {
     }
 }
 
-/// Moves the judged calls, the approvals that no longer hold and the withheld replies out of a finished turn of the
-/// conversation `name`, as entries for the audit log. Leaves out the verdicts on the calls whose events have the
-/// indices in `recorded`: the log has them already.
+/// Takes what the audit log records of a turn of the conversation `name` out of the turn: the verdicts on its calls,
+/// the approvals that no longer hold, and the withheld replies. Returns these as entries of the log, in this order.
+/// Leaves out the verdicts on the calls whose events have the indices in `recorded`: the log has them already.
 fn take_audit_events(
     client: &ClientState,
     name: &str,

@@ -37,7 +37,8 @@ enum ModelUse<'a> {
 }
 
 impl ModelUse<'_> {
-    /// Whether a request may be sent to a second server after the first one failed.
+    /// Whether a request may be sent to a second server after the first one failed: not if the failed request may have
+    /// had an effect.
     fn is_repeatable(self) -> bool {
         match self {
             Self::Answer | Self::Screening => true,
@@ -66,8 +67,8 @@ impl<'t> TurnModels<'t> {
         Ok(Self { turn, upstream, remote, on_failure })
     }
 
-    /// Returns the requested model, whose answers may cite the documents of the request. `calls` records each request to
-    /// it.
+    /// Returns the requested model, whose answers may cite the documents of the request. `calls` records each request
+    /// to it.
     pub(super) fn requested(&self, calls: &'t ModelCalls<'t>) -> FallbackModel<'t> {
         self.with_fallbacks(self.remote.clone(), &self.turn.decoded.model, ModelUse::Answer, calls)
     }
@@ -88,10 +89,12 @@ impl<'t> TurnModels<'t> {
         models.collect()
     }
 
-    /// Returns the model `first`, with the models of the client's fallbacks. A fallback's model has the name `model`
-    /// unless the configuration names another one; a fallback whose upstream does not have it is left out. A tool of
-    /// the provider whose calls may have effects has no fallbacks: its call must not run twice, and the client's token
-    /// for an MCP server is for the provider of its own upstream alone.
+    /// Returns the model `first`, with the models of the client's fallbacks. The model of a fallback has the name
+    /// `model`, unless the configuration names another one for it. A fallback whose upstream does not have the model is
+    /// left out.
+    ///
+    /// A tool of the provider whose calls may have effects, such as an MCP server, has no fallbacks: its call must not
+    /// run twice, and the client's token for the server is for the provider of the client's own upstream alone.
     fn with_fallbacks(
         &self,
         first: RemoteModel,
@@ -99,6 +102,7 @@ impl<'t> TurnModels<'t> {
         model_use: ModelUse<'_>,
         calls: &'t ModelCalls<'t>,
     ) -> FallbackModel<'t> {
+        // Prepares a model for its use.
         let adapt = |remote: RemoteModel| match model_use {
             ModelUse::Answer => remote.citing(Arc::clone(&self.turn.decoded.citable)),
             ModelUse::Screening => remote,

@@ -1,6 +1,7 @@
 //! Observes the agent during a turn: streams text that may be released early, stops calls that were frozen since they
-//! were judged, commits a call before the provider runs it, and cancels the turn when the client has disconnected.
-//! `turn` creates one [`TurnObserver`] for each turn.
+//! were judged, and cancels the turn when the client has disconnected. Before the provider runs a call, stores what
+//! must be durable by then: the use of its approval, its labels and its verdict. `turn` creates one [`TurnObserver`]
+//! for each turn.
 
 use std::future::ready;
 
@@ -24,8 +25,8 @@ use crate::database::{DatabaseError, TurnApprovals};
 use crate::http::client_presence::ClientPresence;
 use crate::recorder::{self, AuditEntry, Recorder};
 
-/// A function that returns why the provider runs no calls of a tool; `None` if it runs them, or if the tool is not one
-/// of the provider.
+/// A function that returns why the provider may not run calls of a tool in this turn; `None` if the provider may run
+/// them, or if the tool is not one of the provider.
 pub(super) type ProviderToolRefusal<'a> = dyn Fn(&Tool) -> Option<String> + Sync + 'a;
 
 /// The observer of one turn.
@@ -37,12 +38,12 @@ pub(super) struct TurnObserver<'a> {
     pub(super) presence: &'a ClientPresence,
     /// Runs the calls of tools of the provider.
     pub(super) provider_tools: &'a dyn ProviderToolRunner,
-    /// Returns why the provider runs no calls of a tool in this turn.
+    /// Returns why the provider may not run calls of a tool in this turn.
     pub(super) refusal: &'a ProviderToolRefusal<'a>,
     pub(super) stream: &'a mut Option<OutgoingReply>,
     /// The text of the model's earlier replies in this turn, which precedes the streamed reply.
     pub(super) before: String,
-    /// The record with the labels of the tenant's stores that the conversation joined last.
+    /// The labels of the tenant's stores (external state), as the record in JSON that the conversation last joined.
     pub(super) recalled: Option<String>,
     /// Notes when calls are judged.
     pub(super) clock: JudgingClock,
@@ -61,14 +62,18 @@ pub(super) struct TurnObserver<'a> {
 }
 
 impl TurnObserver<'_> {
-    /// Returns why a call that the provider is about to run must not run: a consent or an approval on which it may
-    /// depend has been frozen or withdrawn since it was permitted. Calls that the client runs are checked at the end of
-    /// the turn instead, before the client receives them. `has_grants` says whether the conversation has grants now.
-    async fn stale_permit(&self, has_grants: bool) -> Result<(), String> {
+    /// Checks, before the provider runs any call, that no consent or approval on which the calls of this turn may depend
+    /// was frozen or withdrawn since the turn began (`standing`) or since it was given in this turn. `has_grants` says
+    /// whether the conversation has grants now. Calls that the client runs are checked at the end of the turn instead,
+    /// before the client receives them.
+    ///
+    /// # Errors
+    /// Why the call must not run, for the agent.
+    async fn check_approvals_in_force(&self, has_grants: bool) -> Result<(), String> {
         let for_agent = |error: DatabaseError| error.client_message().to_owned();
         let has_changed = self.standing.has_changed(self.approvals, &self.client.spec, self.name).await;
         let has_changed = has_changed.map_err(for_agent)?;
-        // A grant that a person has given during this turn is not among those that were compared.
+        // A grant that a person has given during this turn is not in `standing`, so it is checked separately.
         let is_withdrawn = match has_grants {
             false => false,
             true => {
@@ -83,20 +88,25 @@ impl TurnObserver<'_> {
         }
     }
 
-    /// Commits the effects of a call before the provider runs it; for calls that the client runs, the end of the turn
-    /// does this. The approval of the call counts as used, the labels that it may write to stores reach other
-    /// conversations of the tenant, and the audit log has the verdict. If one of these steps fails, the call must not
-    /// run.
+    /// Commits the effects of a call before the provider runs it. (For calls that the client runs, the end of the turn
+    /// does this.) Afterwards the approval of the call is used, other conversations of the tenant have the labels that
+    /// the call may write to stores, and the audit log has the verdict.
+    ///
+    /// # Errors
+    /// If one of these steps fails: the call must not run.
     async fn commit_run(
         &mut self,
         conversation: &mut Conversation,
         call: &AuthorizedCall,
     ) -> Result<(), DatabaseError> {
+        // The approval of the call, if a person approved it and this turn has not committed the approval yet.
         let digest = conversation.call_digest(call.call());
         let is_approved = conversation.approved_call() == Some(digest.as_str());
         let approval = if is_approved { self.used.pending_id(&digest) } else { None };
         let (store, tenant) = (&self.approvals.store, &self.client.spec.tenant);
         let used = TurnApprovals { used: approval.iter().cloned().collect(), ..TurnApprovals::default() };
+        // Begins a transaction that uses the approval and locks the labels of the tenant's stores. The
+        // conversation joins these labels.
         let begun = store.begin_turn(tenant, used).await?;
         if let Some(record) = &begun.record {
             join_record(conversation, tenant, record)?;
@@ -108,6 +118,7 @@ impl TurnObserver<'_> {
         if let Some(id) = approval {
             self.used.note_committed(&id);
         }
+        // Records the last verdict on an equal call, unless it was recorded before, and the use of the approval.
         let judged = conversation.running_turn().judged_calls().iter().rfind(|call| call.digest == digest);
         let judged = judged.filter(|judged| !self.recorded.contains(&judged.event));
         let entry =
@@ -123,7 +134,10 @@ impl TurnObserver<'_> {
     }
 }
 
-/// Joins the labels in the record of a tenant's stores into a conversation.
+/// Joins the labels in `record`, the JSON of the labels of a tenant's stores, into a conversation.
+///
+/// # Errors
+/// If the record is malformed.
 fn join_record(conversation: &mut Conversation, tenant: &str, record: &str) -> Result<(), DatabaseError> {
     let failed = |reason: String| DatabaseError::ExternalState { tenant: tenant.to_owned(), reason };
     let read = serde_json::from_str(record).map_err(|error| failed(error.to_string()))?;
@@ -131,8 +145,8 @@ fn join_record(conversation: &mut Conversation, tenant: &str, record: &str) -> R
 }
 
 impl Observer for TurnObserver<'_> {
-    /// Streams the text of the earlier replies of the turn, as far as it is not sent yet. Remembers that text in
-    /// `before`, by which `on_text` recognises the beginning of the next reply.
+    /// Streams the text of the finished replies of the turn, as far as the client does not have it yet. Remembers the
+    /// text in `before`, by which `on_text` recognises the beginning of the next reply.
     fn before_need(&mut self, conversation: &Conversation) {
         self.clock.note_judged(conversation);
         // After the turn, the rest of the text is sent with the end of the answer.
@@ -143,6 +157,7 @@ impl Observer for TurnObserver<'_> {
         if conversation.has_output_format() {
             return;
         }
+        // Nothing is added to a sent text with which the replies do not begin.
         self.before = joined_text(conversation.running_turn().replies());
         if let Some(stream) = self.stream.as_mut()
             && let Some(rest) = self.before.strip_prefix(stream.sent_text())
@@ -160,7 +175,7 @@ impl Observer for TurnObserver<'_> {
     /// Streams a piece of the model's current reply, after a separator if an earlier reply of the turn precedes it.
     fn on_text(&mut self, text: &str) {
         let Some(stream) = self.stream.as_mut() else { return };
-        // Nothing of the current reply is sent yet.
+        // True for the first piece of a reply that follows another one: only the earlier replies were sent.
         if stream.sent_text() == self.before && !self.before.is_empty() {
             stream.text(REPLY_SEPARATOR);
         }
@@ -176,7 +191,7 @@ impl Observer for TurnObserver<'_> {
     }
 
     /// Joins the labels that other conversations of the tenant have written to stores while the person decided, so
-    /// that the approved call is judged with the current ones.
+    /// that the approved call is judged with the current labels.
     fn before_decision<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,
@@ -195,14 +210,15 @@ impl Observer for TurnObserver<'_> {
     }
 
     /// Joins the labels that other conversations of the tenant have written to stores while the provider ran a call, so
-    /// that the output is labelled with the current ones.
+    /// that the output is labelled with the current labels.
     fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         self.before_decision(conversation)
     }
 
-    /// Stops a call whose client, conversation or tool an admin has frozen since it was judged. Of the calls that the
-    /// provider would run, also stops those whose permit is stale, whose approval or verdict cannot be recorded, and
-    /// those beyond the limits of a turn.
+    /// Stops a call if an admin has frozen its client, conversation or tool since it was judged. A call that the
+    /// provider would run is also stopped if the provider may not run its tool in this turn, if it exceeds a limit of
+    /// the turn, if its permit no longer holds, or if its approval, its labels or its verdict cannot be stored. The
+    /// error is the reason, for the agent.
     fn before_run<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,
@@ -217,12 +233,13 @@ impl Observer for TurnObserver<'_> {
             if let Some(why) = (self.refusal)(tool) {
                 return Err(why);
             }
+            // The end of the turn checks and commits the calls that the client runs.
             if !self.provider_tools.runs(tool) {
                 return Ok(());
             }
             self.provider_calls.take(tool)?;
             let has_grants = !conversation.monitor().session_grants().is_empty();
-            self.stale_permit(has_grants).await?;
+            self.check_approvals_in_force(has_grants).await?;
             self.commit_run(conversation, call).await.map_err(|error| error.client_message().to_owned())
         })
     }

@@ -26,8 +26,9 @@ pub(crate) struct TurnRequest<'t> {
     pub(crate) chat: &'t SentChat<'t>,
     /// The client's key for the upstream, if the client sends one.
     pub(crate) key: Option<&'t str>,
-    /// The features of the Messages API that the client asks for, and that change no judgement.
+    /// The features of the Messages API that the client asks for, as far as they are passed on.
     pub(crate) betas: &'t [&'static str],
+    /// Reports whether the client still waits.
     pub(crate) presence: &'t ClientPresence,
     pub(crate) approvals: &'t ApprovalService,
     /// The audit log, for calls that the provider runs during the turn.

@@ -53,7 +53,11 @@ pub(super) async fn begin(
     }
 }
 
-/// Continues the turn that waits for a person, if the person has decided; otherwise lets it wait for the next request.
+/// Continues the turn that waits for a person, if the person has decided or no answer can come any more. Otherwise lets
+/// the turn wait for the next request.
+///
+/// # Errors
+/// If the database fails, or its record of the tenant's stores cannot be read.
 async fn resume(
     turn: &TurnRequest<'_>,
     session: &mut ConversationState,
@@ -70,9 +74,9 @@ async fn resume(
     person.context.origin = QuestionOrigin::Chat { turns, since };
     match decision {
         Decision::Undecided => {
-            // 0: only the request that asked knows how many questions about later calls it stored.
             let turn = session.conversation.postpone();
             let is_formatted = session.conversation.has_output_format();
+            // 0: only the request that asked knows how many questions about later calls it stored.
             let completion = waiting_completion(&client.spec, asked.as_ref(), 0, &turn, is_formatted);
             session.push_completion(client, &completion).await;
             report.waits = asked.map(|asked| WaitingStatus { question: asked.id });
@@ -82,7 +86,7 @@ async fn resume(
             person.used.add(asked);
         }
         Decision::Deny => person.refused.extend(asked),
-        // There is no answer to note, and the call does not run.
+        // No person has answered: there is no answer to note, and the call does not run.
         Decision::Unanswered | Decision::Unasked => {}
     }
     // While the question was open, other conversations may have written to the stores that the question refers to.
@@ -101,8 +105,11 @@ async fn resume(
     Ok(TurnStart::Resumes)
 }
 
-/// Adds the chat of a request to the conversation, with the tools that it offers. Returns the approved calls of an
-/// earlier turn that waited for a person and does not continue.
+/// Adds the chat of a request to the conversation, with the tools that it offers and the form of the answer that it
+/// demands. Returns the approved calls of an earlier turn that waited for a person and does not continue.
+///
+/// # Errors
+/// If the database fails, or the conversation is full or does not have the beginning of the chat.
 async fn add_chat(
     turn: &TurnRequest<'_>,
     session: &mut ConversationState,
@@ -110,7 +117,8 @@ async fn add_chat(
     let TurnRequest { client, name, decoded, chat, approvals, .. } = *turn;
     let mut voided = Vec::new();
     session.earlier_answers.clear();
-    // Questions of a conversation that was carried over are about calls that no longer wait.
+    // An earlier turn that waits does not continue, so its questions and approvals become void. After a conversation
+    // was carried over to another policy, no call waits any more either.
     if session.conversation.waits_for_decision() || session.is_newly_carried() {
         approvals.void_questions(&client.spec, name, &[]).await?;
         let cause = "the conversation continued without the answer";
@@ -120,6 +128,7 @@ async fn add_chat(
     session.conversation.set_sampling(decoded.request.sampling.clone());
     let mut history = client.lock_history().await;
     let sent = session.conversation.accept_chat(&mut history.client, &mut session.history, chat)?;
+    // `None` if the request continues an earlier answer, and the history lacks a message before it.
     let sent = sent.ok_or_else(|| {
         RequestError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -130,12 +139,13 @@ async fn add_chat(
     let format = decoded.request.format.clone();
     let format_bits =
         session.conversation.set_output_format(&mut history.client, &mut session.history, format)?;
-    // For the metrics: an upper bound on what the choice of the hidden words may have revealed.
+    // For the metrics: an upper bound on what may be learned about remembered texts from which words were hidden.
     client.add_leaked_bits(sent.bits.saturating_add(format_bits));
     Ok(voided)
 }
 
-/// Reports what the policy hides from the model: in the log and, if the client asks for it, in a header.
+/// Reports what the policy hides from the model: to the operator in the log and, if the client asks for an explanation,
+/// in a header of the answer, be it streamed (`stream`) or not (`report`).
 pub(super) async fn report_hidden(
     turn: &TurnRequest<'_>,
     session: &mut ConversationState,
@@ -156,8 +166,8 @@ pub(super) async fn report_hidden(
 }
 
 impl ConversationState {
-    /// Offers the tools of the request `decoded` to the model, and adds their names to `names`, so that an admin can
-    /// freeze them by name. Does neither if the same tools are on offer already.
+    /// Offers the tools of the request `decoded` to the model, and adds their names to `names`, the names that an admin
+    /// can freeze. Does neither if the same tools are on offer already.
     ///
     /// # Errors
     /// If the session has no room for the descriptions of the tools.
@@ -178,8 +188,8 @@ impl ConversationState {
     }
 }
 
-/// Builds the offer of a client's tool from its declaration. Its description gets the label that the policy gives it,
-/// as the description of a server's tool does. A client declares no schema of the output.
+/// Builds the offer of a client's tool to the model from its declaration. The policy labels its description, as it
+/// labels that of a server's tool. A client declares no schema of the output.
 pub(super) fn to_offered_tool(client: &ClientSettings, tool: &ToolSpec) -> OfferedTool {
     OfferedTool {
         tool: client.tool_of(&tool.name),

@@ -1,8 +1,10 @@
-//! Records the spans of a request to a model. [`TurnTrace`] records the span of the request and the spans of its tool
-//! calls; [`ModelCalls`] records the spans of its requests to upstreams. `answer`, `embeddings` and `guardrail` begin
-//! the trace of a request, `report` owns it, and `turn` and `fallback_model` add to it.
+//! Records the OpenTelemetry spans of a client's request. [`TurnTrace`] records the span of the request and the spans
+//! of its tool calls; [`ModelCalls`] records the spans of the requests that the gateway sends to upstreams for it.
+//! `answer`, `embeddings` and `guardrail` begin the trace of a request, `report` owns it, and `turn` and
+//! `fallback_model` add to it.
 //!
-//! Everything here is a number, a constant, or a name of the configuration or the policy: see [`crate::telemetry`].
+//! Spans have no text of a chat: each value is a number, a constant, or a name of the configuration or the policy. See
+//! [`crate::telemetry`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -33,6 +35,7 @@ pub(crate) struct TurnTrace {
     asked: Vec<String>,
     /// Why the model stopped.
     stop: Option<Stop>,
+    /// Whether the request was answered; if it was not, dropping the trace marks the span as failed.
     is_ended: bool,
 }
 
@@ -66,7 +69,8 @@ pub(super) struct TracedOutcome<'r> {
 }
 
 impl TurnTrace {
-    /// Begins the trace of a request. `operation` is the name of its span until the model is known.
+    /// Begins the trace of a request. `span` is the span of the request; its name is `operation` until the model is
+    /// known.
     pub(crate) fn begin(mut span: Span, operation: &'static str, client: &ClientSettings) -> Self {
         if span.is_recording() {
             span.set(names::OPERATION, operation);
@@ -115,8 +119,7 @@ impl TurnTrace {
         (self.clock, self.asked) = (clock, asked);
     }
 
-    /// Notes verdicts on calls, each of which becomes a span at the end of the trace. Does nothing if no trace is
-    /// recorded.
+    /// Notes verdicts on calls, in order; [`Self::end`] records a span for each. Does nothing if no trace is recorded.
     pub(super) fn add_judged(&mut self, judged: &[CallVerdict], client: &ClientState) {
         if !self.span.is_recording() {
             return;
@@ -125,7 +128,8 @@ impl TurnTrace {
             tool: client.shown_names.tool(&call.tool),
             outcome: call.outcome,
             kinds: kinds_of(call),
-            // Only a call with this outcome leads to a question; an equal call may have another one.
+            // The digest alone does not suffice: an equal call may have another outcome, and then nobody was asked
+            // about it.
             is_asked: call.outcome == Outcome::Confirm && self.asked.contains(&call.digest),
         }));
     }
@@ -222,8 +226,8 @@ impl Drop for TurnTrace {
 }
 
 impl TracedCall {
-    /// Records the span of the call, from the begin to the end of its judgement, as a child of the span at `place`.
-    /// The verdict is an event of the span.
+    /// Records the span of the call as a child of the span at `place`. It lasts as long as the judgement of the call,
+    /// from `start` to `end`, and the verdict is an event at its end.
     fn record(self, place: &SpanPlace, (start, end): (SystemTime, SystemTime), client: &ClientSettings) {
         let verdict = verdict_name(self.outcome);
         let mut span = place.begin_at(format!("{} {}", names::EXECUTE_TOOL, self.tool), start);
@@ -244,10 +248,12 @@ impl TracedCall {
     }
 }
 
-/// Notes when the calls of a turn are judged. The agent reports before each step, so a call is judged between two
-/// reports.
+/// Notes when the calls of a turn are judged. The agent reports after each answer of the model and before it obtains
+/// what the conversation needs next. A call is judged between two of these reports, which are taken for the begin and
+/// the end of its judgement.
 #[derive(Debug)]
 pub(super) struct JudgingClock {
+    /// Whether times are noted: only if the spans of the request are recorded.
     is_on: bool,
     /// The number of calls of the turn that were judged before this request.
     begin: usize,
@@ -273,7 +279,8 @@ impl JudgingClock {
         }
         let judged = conversation.running_turn().judged_calls().len();
         let now = SystemTime::now();
-        // The calls before `begin` were judged by an earlier request. `max`: the list never becomes shorter.
+        // Adds an entry for each call that is judged now and was not at the last report. The calls before `begin` were
+        // judged by an earlier request, and have no entry. `max`: the list never becomes shorter.
         self.times.resize(judged.saturating_sub(self.begin).max(self.times.len()), (self.last, now));
         self.last = now;
     }
@@ -299,18 +306,21 @@ impl JudgingClock {
 
 /// The requests of one turn to the upstreams of its client.
 pub(super) struct ModelCalls<'c> {
+    /// The span of the turn, whose children the spans of the requests are.
     place: SpanPlace,
+    /// The beginning of the names of the spans.
     operation: &'static str,
+    /// The names of models and tools that spans may have.
     names: &'c ShownNames,
     /// The model that has answered last, by the name that spans may have.
     answered: Mutex<Option<String>>,
 }
 
 impl<'c> ModelCalls<'c> {
-    /// Begins the span of a request to a model. `place` is the index of the upstream in the order in which they are
-    /// asked; 0 is the client's own upstream.
-    pub(super) fn begin(&self, upstream: &UpstreamConfig, model: &str, place: usize) -> ModelCall<'_, 'c> {
-        // Without a place in a trace, there is no span to begin.
+    /// Begins the span of a request to `model` on `upstream`. `index` is the position of this upstream in the order in
+    /// which upstreams are asked; 0 is the client's own upstream.
+    pub(super) fn begin(&self, upstream: &UpstreamConfig, model: &str, index: usize) -> ModelCall<'_, 'c> {
+        // Without a place in a trace, nothing is recorded, so the result has no span.
         if !self.place.is_any() {
             return ModelCall {
                 calls: self,
@@ -327,7 +337,7 @@ impl<'c> ModelCalls<'c> {
             span.set(names::PROVIDER, upstream.provider());
             span.set(names::REQUEST_MODEL, model.clone());
             span.set(names::UPSTREAM, upstream.name.clone());
-            span.set_number(names::FALLBACK, place);
+            span.set_number(names::FALLBACK, index);
             if let Some((host, port)) = &upstream.address {
                 span.set(names::SERVER_ADDRESS, host.clone());
                 span.set_number(names::SERVER_PORT, *port);
@@ -352,9 +362,9 @@ pub(super) struct ModelCall<'a, 'c> {
 }
 
 impl ModelCall<'_, '_> {
-    /// Returns a copy of the model that notes its retries in this call. If requests to upstreams name the trace to
-    /// which they belong, the copy also sends this name to its server. `None` if neither is needed, so that the model
-    /// can be asked unchanged.
+    /// Returns a copy of `model` that notes in this call each attempt after which the request is sent again. If the
+    /// operator lets requests to upstreams name their trace (the header `traceparent`), the copy also sends this
+    /// header. `None` if neither is needed: the caller then asks `model` itself.
     pub(super) fn traced(&self, model: &RemoteModel) -> Option<RemoteModel> {
         let trace_parent = self.span.trace_parent();
         if !self.span.is_recording() && trace_parent.is_none() {
@@ -372,8 +382,8 @@ impl ModelCall<'_, '_> {
         })
     }
 
-    /// Ends the span with the outcome of the request: the tokens and, for a chat, why the model stopped. Adds the
-    /// retries to the span, and notes in the record of calls that this model has answered.
+    /// Ends the span with the outcome of the request: the error, or the tokens and, for a chat, why the model stopped.
+    /// Adds the retries to the span. If the model has answered, notes its name in [`ModelCalls`].
     pub(super) fn settle(mut self, outcome: Result<(Usage, Option<Stop>), &Error>) {
         self.is_settled = true;
         if !self.span.is_recording() {

@@ -12,6 +12,7 @@ use crate::http::client_presence::ClientPresence;
 /// A model whose time is measured, and whose answer is awaited only while the client waits.
 pub(super) struct UpstreamModel<'a> {
     model: &'a dyn ChatModel,
+    /// Reports whether the client still waits.
     client: &'a ClientPresence,
     /// The time that all models of the turn have taken, in microseconds.
     micros: &'a AtomicU64,

@@ -1,7 +1,7 @@
-//! Collects the approvals that a turn uses. Most of them are marked as used when the turn is stored, since its calls
-//! run only afterwards. The approval of a call that the provider runs during the turn is marked before the call (it is
-//! *committed*). `person_approver` and `turn_start` add approvals, `turn_observer` commits some of them, and `turn`
-//! reads the others.
+//! Collects the approvals that a turn uses. Most of them are marked as used in the database when the turn is stored,
+//! since its calls run only afterwards: until then, they are *pending*. The approval of a call that the provider runs
+//! during the turn is marked before the call: it is *committed*. `person_approver` and `turn_start` add approvals,
+//! `turn_observer` commits some of them, and `turn` reads the pending ones at the end.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +23,7 @@ struct Approvals {
 }
 
 impl UsedApprovals {
+    /// Locks the approvals, which the approver and the observer of the turn share.
     fn lock(&self) -> MutexGuard<'_, Approvals> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -109,8 +109,8 @@ impl ConfigReader<'_> {
     /// none.
     ///
     /// # Errors
-    /// If an address is given twice or does not begin with http:// or https://, or a setting needs another one that is
-    /// missing.
+    /// If a setting is given twice, its variable or file cannot be read, an address does not begin with http:// or
+    /// https://, or a setting needs another one that is missing.
     fn webhook(&self, spec: ApprovalsTable) -> Result<Option<WebhookSettings>, String> {
         let secret = self.key_named(
             ("webhook-secret-from", spec.webhook_secret_from.as_deref()),
@@ -131,7 +131,7 @@ impl ConfigReader<'_> {
         match (url, &secret, spec.webhook_format) {
             (None, None, WebhookFormat::Flowgate) => Ok(None),
             (None, None, _) => {
-                Err("the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\""
+                Err("the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\", or remove the format"
                     .to_owned())
             }
             (None, Some(_), _) => {

@@ -39,10 +39,10 @@ pub struct Budget {
 }
 
 impl Prices {
-    /// Reads the section `[prices]`.
+    /// Reads the section `[prices]`. Without a price for cached input, cached input costs as much as other input.
     ///
     /// # Errors
-    /// If a price is negative, infinite or very high.
+    /// If a price is not a number from 0 to [`MAX_PRICE`].
     pub(super) fn read(specs: BTreeMap<String, PriceSpec>) -> Result<Self, String> {
         let mut prices = BTreeMap::new();
         for (model, PriceSpec { input, output, cached_input }) in specs {
@@ -52,7 +52,7 @@ impl Prices {
                 of_tokens.into_iter().find(|(_, price)| !(0.0..=MAX_PRICE).contains(price))
             {
                 return Err(format!(
-                    "{model}: `{tokens}`: the price {price} is not between 0 and {MAX_PRICE:e}: correct it"
+                    "{model}: `{tokens}`: the price {price} is out of range: write a number from 0 to {MAX_PRICE:e}"
                 ));
             }
             prices.insert(model, ModelPrice { input, cached_input, output });
@@ -91,12 +91,12 @@ impl Prices {
 }
 
 impl Budget {
-    /// Checks the budget of a client, and converts its cost from the currency to millionths of the currency. `models`
-    /// are the models that the client's section names.
+    /// Checks the daily budget of a client, and converts its limit on the cost to millionths of the currency. `models`
+    /// are the models that the client's section names: with a limit on the cost, each of them needs a price.
     ///
     /// # Errors
-    /// If the budget is not positive, or its cost is above [`MAX_COST`]; if it limits the cost, but no model has a
-    /// price, or one of `models` has none.
+    /// If a limit is 0 or negative, or the limit on the cost is above [`MAX_COST`]; with a limit on the cost, also if
+    /// no model has a price, or one of `models` has none.
     pub(super) fn read<'m>(
         tokens_per_day: Option<u64>,
         cost_per_day: Option<f64>,
@@ -113,7 +113,7 @@ impl Budget {
         };
         if !(cost > 0.0 && cost <= MAX_COST) {
             return Err(format!(
-                "cost-per-day: {cost} is not a positive number up to {MAX_COST:e}: correct it"
+                "cost-per-day: {cost} is out of range: write a number above 0 and at most {MAX_COST:e}"
             ));
         }
         if prices.0.is_empty() {
@@ -181,19 +181,19 @@ mod tests {
         for (text, expected) in [
             (
                 "a = { input = -1, output = 0 }",
-                "a: `input`: the price -1 is not between 0 and 1e9: correct it",
+                "a: `input`: the price -1 is out of range: write a number from 0 to 1e9",
             ),
             (
                 "a = { input = 1, output = inf }",
-                "a: `output`: the price inf is not between 0 and 1e9: correct it",
+                "a: `output`: the price inf is out of range: write a number from 0 to 1e9",
             ),
             (
                 "a = { input = 1, output = 1, cached-input = -1 }",
-                "a: `cached-input`: the price -1 is not between 0 and 1e9: correct it",
+                "a: `cached-input`: the price -1 is out of range: write a number from 0 to 1e9",
             ),
             (
                 "a = { input = nan, output = 1 }",
-                "a: `input`: the price NaN is not between 0 and 1e9: correct it",
+                "a: `input`: the price NaN is out of range: write a number from 0 to 1e9",
             ),
         ] {
             assert_eq!(prices(text), Err(expected.to_owned()));
@@ -207,8 +207,8 @@ mod tests {
         check(Some(1), None, &Arc::default(), "b", "");
         check(Some(1), Some(0.5), &known, "a", "");
         check(Some(0), None, &known, "a", "tokens-per-day: the budget is 0");
-        check(None, Some(0.0), &known, "a", "cost-per-day: 0 is not a positive number");
-        check(None, Some(f64::NAN), &known, "a", "cost-per-day: NaN is not");
+        check(None, Some(0.0), &known, "a", "cost-per-day: 0 is out of range: write a number above 0");
+        check(None, Some(f64::NAN), &known, "a", "cost-per-day: NaN is out of range");
         check(None, Some(1.0), &Arc::default(), "a", "cost-per-day: no model has a price: write [prices]");
         check(None, Some(1.0), &known, "b", "cost-per-day: the model b has no price: add it to [prices]");
     }

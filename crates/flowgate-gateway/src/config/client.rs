@@ -1,4 +1,4 @@
-//! Reads the sections `[clients.*]`: the key or certificate of each client, its upstream, its policy and its limits.
+//! Reads the sections `[clients.*]`: how each client authenticates itself, its upstream, its policy and its limits.
 //! `config` calls it for each section.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ impl ConfigReader<'_> {
         let token = spec.token.map(|token| self.client_token(token, issuers, &spec.input)).transpose();
         let token = token.map_err(|error| format!("token: {error}"))?;
         if key.is_none() && certificate.is_none() && token.is_none() {
-            return Err("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", a `certificate` with client-ca in [tls], or a section `token` with an issuer".to_owned());
+            return Err("the section does not say how the client authenticates itself: write key-from = \"VARIABLE\" or key-file = \"FILE\", a `certificate` with client-ca in [tls], or a section `token` with an issuer".to_owned());
         }
         if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
             return Err(format!(

@@ -6,8 +6,8 @@ use flowgate_lm::wire::DecodeOptions;
 /// The most entries of each list.
 const MAX_ENTRIES: usize = 64;
 
-/// Checks the lists `dropped-fields` and `dropped-tools`, which clients may send and the upstream never receives, and
-/// returns them in the form that the decoder of requests uses.
+/// Checks the lists `dropped-fields` and `dropped-tools`: what clients may send, although the upstream never receives
+/// it. Returns them in the form that the decoder of requests uses.
 ///
 /// # Errors
 /// If a list has more than [`MAX_ENTRIES`] entries, an entry cannot be the path of a field or the type of a tool, or a

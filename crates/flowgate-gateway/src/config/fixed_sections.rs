@@ -15,8 +15,8 @@ const RELOADED: [&str; 9] =
 pub(crate) struct FixedSections(BTreeMap<String, [u8; 32]>);
 
 impl FixedSections {
-    /// Computes the digests of the sections that are not in [`RELOADED`], from the table of a configuration file with
-    /// the fields that environment variables set.
+    /// Computes the digests of the sections that are not in [`RELOADED`]. `table` is the parsed configuration file,
+    /// after environment variables have set their fields.
     pub(super) fn of(table: toml::Table) -> Self {
         let fixed = table.into_iter().filter(|(name, _)| !RELOADED.contains(&name.as_str()));
         Self(

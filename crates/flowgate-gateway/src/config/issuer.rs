@@ -1,5 +1,6 @@
-//! Reads the sections `[issuers.*]`, and `[clients.NAME.token]`: which tokens authenticate a client. `config` calls it
-//! for the issuers, and `client` for the tokens of a client.
+//! Reads the sections `[issuers.*]`, which describe the parties that sign tokens, and the sections
+//! `[clients.NAME.token]`, which say which tokens authenticate a client. `config` calls it for the issuers, and
+//! `client` for the tokens of a client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ const MAX_LEEWAY: u32 = 300;
 const LEEWAY: u32 = 60;
 
 impl ConfigReader<'_> {
-    /// Checks the sections of issuers, and creates them.
+    /// Checks the sections `[issuers.*]`, and creates an issuer for each.
     ///
     /// # Errors
     /// The first problem, with the name of its section.
@@ -43,8 +44,11 @@ impl ConfigReader<'_> {
         Ok(issuers)
     }
 
-    /// Checks the section of the issuer `name`, and reads the file of the issuer's keys, if the section names one. Keys
-    /// at an address are fetched later.
+    /// Checks the section of the issuer `name`, and creates the issuer. If the section names a file of public keys, the
+    /// file is read now; keys at an address are fetched later.
+    ///
+    /// # Errors
+    /// The first problem of the section, as a message for the operator.
     fn issuer(&self, name: &str, spec: IssuerSpec) -> Result<Issuer, String> {
         let needs_https = |setting: &str| {
             format!(
@@ -52,7 +56,8 @@ impl ConfigReader<'_> {
                  this machine only"
             )
         };
-        // Where the keys come from.
+        // Where the keys come from. Without `jwks-file` and `jwks-url`, the description that the issuer publishes names the
+        // address of its keys.
         let source = match (spec.jwks_file, spec.jwks_url) {
             (Some(_), Some(_)) => {
                 return Err("the section has both `jwks-file` and `jwks-url`: remove one of them".to_owned());

@@ -55,12 +55,12 @@ impl GroupRole {
 }
 
 impl LoginSettings {
-    /// Checks that a client is consistent with logins. `people` are those of the configuration.
+    /// Checks that nobody can misuse a client by logging in: its owner must not be able to decide its questions, and
+    /// the ID tokens of logins must not authenticate it. `people` are those of the configuration.
     ///
     /// # Errors
-    /// If the owner of the client could log in as a member of a group and decide the client's questions, since without
-    /// a `subject` the login is not recognised as the owner's; or if the ID token of a login would authenticate the
-    /// client. The message is for the operator.
+    /// If the owner has no `subject`, so that a login of the owner is not recognised, and some group may decide the
+    /// client's questions; or if the client accepts tokens that are made for logins. The message is for the operator.
     pub(super) fn check_client(&self, client: &ClientSettings, people: &[Person]) -> Result<(), String> {
         // The owner never decides the client's questions, but a login is recognised as the owner's only by `subject`.
         let of_owner = |person: &&Person| Some(&person.name) == client.owner.as_ref();
@@ -90,7 +90,8 @@ impl LoginSettings {
 
 impl ConfigReader<'_> {
     /// Checks the section `[login.oidc]`, and converts it to settings. `issuers` are the configured issuers, and
-    /// `clients` the configured clients, whose policies define the elements of clearances.
+    /// `clients` the configured clients, whose policies declare the lattice elements that `may-read` of a group may
+    /// name.
     ///
     /// # Errors
     /// The first problem, as a message for the operator.
@@ -127,7 +128,8 @@ impl ConfigReader<'_> {
             let role = self.group(&group, spec, clients);
             groups.push(role.map_err(|why| format!("groups.{group}: {why}"))?);
         }
-        // The greatest role counts; among equal ones, the first name.
+        // A person who is in several groups has the rights of the first one: greater roles come first, and equal roles
+        // in the order of the names of the groups.
         groups.sort_by(|one, other| other.role.cmp(&one.role).then_with(|| one.group.cmp(&other.group)));
         Ok(LoginSettings {
             issuer,
@@ -142,9 +144,9 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// Checks the section of the group `group`. `clients` are the configured clients. The elements of the group's
-    /// clearance are those in the policies of the clients that the group may see: the clients of its tenants or,
-    /// without a list of tenants, all clients.
+    /// Checks the section of the group `group`, and returns the rights of its members. The setting `may-read` may name
+    /// only lattice elements of the policies of the clients that the group sees. These are the clients of the group's
+    /// tenants or, without a list of tenants, all `clients`.
     fn group(&self, group: &str, spec: GroupSpec, clients: &[ClientSettings]) -> Result<GroupRole, String> {
         let tenants = spec.tenants;
         let is_visible = |client: &&ClientSettings| tenants.is_empty() || tenants.contains(&client.tenant);

@@ -270,7 +270,8 @@ fn set(
     Ok(path)
 }
 
-/// Reads the value of a variable for a field with this schema: a text unchanged, anything else as in TOML.
+/// Reads the value of a variable for a field with this schema. If the field is a text, its value is `text` unchanged;
+/// for any other field, `text` is parsed as a TOML value.
 ///
 /// # Errors
 /// What the value must be.

@@ -72,12 +72,13 @@ impl From<RoleSpec> for Role {
 }
 
 impl ConfigReader<'_> {
-    /// Checks the section of the person `name`, and returns the settings. `clients` are the configured clients, whose
-    /// policies define the elements of a clearance.
+    /// Checks the section of the person `name`, and returns the settings. The setting `may-read` may name only lattice
+    /// elements of the policies of the clients that the person sees. These are the clients of the person's tenants or,
+    /// without a list of tenants, all `clients`.
     ///
     /// # Errors
-    /// If the person has neither a key nor a `subject`, or a short key, the clearance names an element that the
-    /// policies do not define, or the name of the person begins like that of a group.
+    /// If the key cannot be read or is short, the person has neither a key nor a `subject`, `may-read` names an element
+    /// that none of these policies declares, or the name of the person begins like that of a group.
     pub(super) fn person(
         &self,
         name: &str,
@@ -86,7 +87,7 @@ impl ConfigReader<'_> {
     ) -> Result<Person, String> {
         let key = self.key(spec.key_from.as_deref(), spec.key_file.as_deref())?;
         if key.is_none() && spec.subject.is_none() {
-            return Err("the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]".to_owned());
+            return Err("the section does not say how the person authenticates: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]".to_owned());
         }
         if key.as_ref().is_some_and(|key| key.len() < MIN_KEY) {
             return Err(format!(

@@ -31,7 +31,7 @@ pub(super) fn check(value: &toml::Value, schema: &Value) -> Result<(), String> {
     let bound = |name: &str| schema.get(name).and_then(Value::as_i64);
     let keyword = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
     // Whether the value has the type that the schema names, and obeys its `enum`, `minimum` and `maximum`. Lists and
-    // tables are checked part by part, and return at once.
+    // tables are checked part by part, and the outcome is returned at once.
     let is_right = match (keyword("type"), value) {
         ("string", toml::Value::String(text)) => match schema.get("enum").and_then(Value::as_array) {
             Some(words) => words.iter().any(|word| word.as_str() == Some(text)),
@@ -58,6 +58,9 @@ pub(super) fn check(value: &toml::Value, schema: &Value) -> Result<(), String> {
 }
 
 /// Checks one entry of a table by the schema of the table.
+///
+/// # Errors
+/// What the table must be, as [`check`] says it.
 fn check_entry(name: &str, value: &toml::Value, schema: &Value) -> Result<(), String> {
     let Some(fields) = schema.get("properties") else {
         // A table in which the operator chooses the names. If the schema describes its values, the value is checked.

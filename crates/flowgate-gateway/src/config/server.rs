@@ -24,8 +24,8 @@ pub struct McpServer {
 }
 
 impl McpServer {
-    /// Asks the issuer of the server for a token, to learn whether it gives one. `None` if the server is not behind
-    /// OAuth. Blocks.
+    /// Asks the issuer of the server for a token, to learn whether the issuer gives one; `flowgate doctor` calls it.
+    /// Returns `None` if the server is not behind OAuth. Blocks the thread.
     ///
     /// # Errors
     /// Why there is no token, with advice for the operator.
@@ -130,7 +130,7 @@ impl ConfigReader<'_> {
             file.check(&server, issuer.as_ref()).map_err(|error| format!("token-file: {error}"))?;
             return Ok(TokenSource::with_login(file, issuer, server, agent));
         }
-        // Without such a file, by client credentials, which the section must have completely.
+        // Without such a file, the gateway uses client credentials, so the section must have all of their settings.
         let missing = |setting: &str| {
             format!("the section has no `{setting}`: write it, or the `token-file` of a login")
         };

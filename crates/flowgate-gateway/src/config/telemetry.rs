@@ -163,7 +163,7 @@ impl ConfigReader<'_> {
                 // The message does not quote what may be a key.
                 return Err(format!(
                     "{setting}: a header has a name or a value that cannot be sent: write NAME=VALUE,NAME=VALUE, \
-                     without headers about the body"
+                     without headers about the body and the connection"
                 ));
             }
             // Of a value such as `Bearer KEY`, the last word is the key.
@@ -174,8 +174,11 @@ impl ConfigReader<'_> {
         Ok(read)
     }
 
-    /// Returns the time for a request to the collector: the milliseconds in the environment, up to the longest time,
-    /// or the default.
+    /// Returns the time limit of a request to the collector: the milliseconds in an environment variable, but at most
+    /// the longest time of [`TIMEOUTS`]; without the variable, the default.
+    ///
+    /// # Errors
+    /// If the value of the variable is not a number above 0.
     fn timeout(&self) -> Result<Duration, String> {
         let (default, longest) = TIMEOUTS;
         let Some((name, value)) =
@@ -185,8 +188,9 @@ impl ConfigReader<'_> {
         };
         let millis = value.trim().parse().ok().filter(|millis| *millis > 0);
         let time = millis.map(Duration::from_millis);
-        time.map(|time| time.min(longest))
-            .ok_or_else(|| format!("{name} is not a number of milliseconds above 0: correct it"))
+        time.map(|time| time.min(longest)).ok_or_else(|| {
+            format!("{name} is not a number of milliseconds above 0: set it to one, such as 10000")
+        })
     }
 
     /// Returns whether requests to the collector are compressed: if the environment says `gzip`.
@@ -203,11 +207,12 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Returns the share of traces that are recorded, from 0 to 1: `configured` in the section, otherwise the share of
-    /// the sampler in the environment; without both, all traces are recorded.
+    /// Returns the share of traces that are recorded, from 0 to 1: `configured`, the share in the section. Without
+    /// that, it is the share of the sampler that the variable `OTEL_TRACES_SAMPLER` names, or 1 if the variable is not
+    /// set.
     ///
     /// # Errors
-    /// If it is not between 0 and 1, or the gateway does not have the sampler.
+    /// If the share is not between 0 and 1, or the gateway does not have the sampler.
     fn sample(&self, configured: Option<f64>) -> Result<f64, String> {
         let is_share = |share: &f64| (0.0..=1.0).contains(share);
         if let Some(share) = configured {
@@ -234,9 +239,12 @@ impl ConfigReader<'_> {
     }
 }
 
-/// Reads the form of OpenTelemetry's variables: `NAME=VALUE,NAME=VALUE`, with percent-encoded values. In a file, each
-/// pair may have a line of its own. Empty entries and spaces around names and values are ignored. The error quotes
-/// nothing, because a value may be a key.
+/// Parses a list in the form of OpenTelemetry's variables, `NAME=VALUE,NAME=VALUE`, and returns the names and the
+/// values, whose percent-encoding is decoded. In a file, each pair may have a line of its own. Empty entries and spaces
+/// around names and values are ignored.
+///
+/// # Errors
+/// If an entry has another form. The message quotes nothing, because a value may be a key.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let parts = text.split([',', '\n']).map(str::trim).filter(|part| !part.is_empty());
     let pair = |part: &str| {
@@ -244,8 +252,9 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         let name = name.trim();
         (!name.is_empty()).then_some((name.to_owned(), decoded(value.trim())?))
     };
-    let wrong =
-        || "an entry does not have the form NAME=VALUE with a percent-encoded value: correct it".to_owned();
+    let wrong = || {
+        "an entry does not have the form NAME=VALUE: write each entry in this form, with a percent-encoded value".to_owned()
+    };
     parts.map(|part| pair(part).ok_or_else(wrong)).collect()
 }
 

@@ -112,7 +112,10 @@ fn problems_of_clients_are_named() {
         &with("polcy = \"x\"\n"),
         "line 7: unknown field `polcy`, expected one of `mode`, `key-from`, `key-file`, `certificate`, `token`, `tenant`, `owner`, `policy`, `upstream`, `mcp`, `fallback`, `small-model`, `method`, `step-labels`, `interactive`, `user-messages`, `system-messages`, `safeguards`, `guardrail`, `pinned`, `input`, `requests-per-minute`, `tokens-per-day`, `cost-per-day`, `parallel`, `sessions`",
     );
-    check(CLIENT, "clients.a: the configuration has no upstream `local`, and no other one either; add it");
+    check(
+        CLIENT,
+        "clients.a: the configuration has no upstream `local`, and no other upstream: add a section for it",
+    );
     check(
         &replaced("KEY", "OTHER"),
         "clients.a: the environment variable OTHER is not set: export it before the start, with the key that the provider gave you; for a client or a person, with a key from `openssl rand -hex 16`",
@@ -132,7 +135,7 @@ fn problems_of_clients_are_named() {
     );
     check(
         &with("mcp = [\"web\"]\n"),
-        "clients.a: the configuration has no server `web`, and no other one either; add it",
+        "clients.a: the configuration has no server `web`, and no other server: add a section for it",
     );
     check(
         &CLIENT.replace("upstream = \"local\"\n", ""),
@@ -278,7 +281,7 @@ fn problems_of_people_are_named() {
     );
     check(
         &with("[people.ann]\nrole = \"admin\"\n"),
-        "people.ann: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]",
+        "people.ann: the section does not say how the person authenticates: write key-from = \"VARIABLE\" or key-file = \"FILE\", or a `subject` with [login.oidc]",
     );
     check(
         &with("[people.ann]\nkey-from = \"KEY\"\nrole = \"boss\"\n"),
@@ -346,7 +349,7 @@ fn problems_of_approvals_are_named() {
     );
     check(
         &with("[approvals]\nwebhook-format = \"slack\"\n"),
-        "approvals: the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\"",
+        "approvals: the section has a `webhook-format`, but no `webhook`: write webhook-from = \"VARIABLE\", or remove the format",
     );
     check(
         &with("[approvals]\nwebhook = \"https://a.example\"\nwebhook-from = \"B\"\n"),
@@ -432,7 +435,7 @@ fn problems_of_tokens_are_named() {
     );
     check(
         &with_token("").replace("issuer = \"corp\"", "issuer = \"core\""),
-        "clients.a: token: the configuration has no issuer `core`; known ones are: corp",
+        "clients.a: token: the configuration has no issuer `core`: write one of corp, or add a section for it",
     );
     check(
         &with_token("").replace("\"gate\"", "\"\""),
@@ -498,7 +501,7 @@ fn problems_of_logins_are_named() {
     );
     check(
         &(with_issuer("") + "[people.ann]\nsubject = \"1\"\nrole = \"viewer\"\n"),
-        "people.ann: subject: people can log in only with [login.oidc]: write the section, or remove the line",
+        "people.ann: subject: people can log in at an issuer only with [login.oidc]: write the section, or remove the line",
     );
     check(
         &with_login(

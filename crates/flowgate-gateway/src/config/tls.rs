@@ -24,9 +24,9 @@ impl ConfigReader<'_> {
 }
 
 impl GatewayConfig {
-    /// Returns a note for each host in the addresses of this gateway that the configuration states, if the gateway's
-    /// certificate is not for that host. This can be intended: a proxy in front of the gateway may have the certificate
-    /// for the host.
+    /// Compares the certificate with the addresses by which, as the configuration says, browsers reach the gateway
+    /// (`approvals.page` and `login.oidc.redirect`). Returns a note for each host that the certificate is not for. This
+    /// can be intended: a proxy in front of the gateway may have the certificate for the host.
     pub fn certificate_notes(&self) -> Vec<String> {
         let Some(tls) = &self.tls else { return Vec::new() };
         let page = self.webhook.iter().filter_map(|webhook| webhook.page.as_deref());
@@ -118,7 +118,7 @@ mod tests {
         check(
             "gateway.key",
             "gateway.key",
-            "tls.certificate: DIR/gateway.key: the file contains no certificate; a certificate in PEM begins \
+            "tls.certificate: DIR/gateway.key: the file contains no certificate: name a PEM file, in which a certificate begins \
             with `-----BEGIN CERTIFICATE-----`",
         );
         check(
@@ -129,7 +129,7 @@ mod tests {
         check(
             "gateway.pem",
             "gateway.pem",
-            "tls.key: DIR/gateway.pem: the file contains no private key; a key in PEM begins with \
+            "tls.key: DIR/gateway.pem: the file contains no private key: name a PEM file, in which a key begins with \
             `-----BEGIN PRIVATE KEY-----`",
         );
         check(
@@ -174,7 +174,7 @@ mod tests {
         check(
             "gateway.pem",
             "",
-            "clients.b: the section has no key: write key-from = \"VARIABLE\" or key-file = \"FILE\", a `certificate` with client-ca in [tls], or a section `token` with an issuer",
+            "clients.b: the section does not say how the client authenticates itself: write key-from = \"VARIABLE\" or key-file = \"FILE\", a `certificate` with client-ca in [tls], or a section `token` with an issuer",
         );
         check(
             "",
@@ -204,7 +204,7 @@ mod tests {
         check(
             "empty.pem",
             named,
-            "tls.client-ca: DIR/empty.pem: the file contains no certificate; a certificate in PEM begins \
+            "tls.client-ca: DIR/empty.pem: the file contains no certificate: name a PEM file, in which a certificate begins \
             with `-----BEGIN CERTIFICATE-----`",
         );
         check(
@@ -245,8 +245,8 @@ mod tests {
         check(77, "");
         check(78, "certificate: DIR/gateway.pem expires in 13 days: replace it");
         check(91, "certificate: DIR/gateway.pem expires in 0 days: replace it");
-        check(92, "certificate: DIR/gateway.pem has expired 0 days ago, so clients refuse the connection");
-        check(100, "certificate: DIR/gateway.pem has expired 8 days ago");
+        check(92, "certificate: DIR/gateway.pem expired 0 days ago, so clients refuse the connection");
+        check(100, "certificate: DIR/gateway.pem expired 8 days ago");
         let before = SystemTime::UNIX_EPOCH + Duration::from_secs(20_512 * 86_400);
         assert!(settings.validity_warning(before).unwrap().contains("is not valid yet"));
     }

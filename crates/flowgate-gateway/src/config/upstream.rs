@@ -32,7 +32,7 @@ pub struct UpstreamConfig {
     pub dropped: DecodeOptions,
     /// The wire format of the server.
     pub api: Api,
-    /// The host and the port of the server.
+    /// The host and the port of the server; `None` if its address has no host.
     pub address: Option<(String, u16)>,
 }
 

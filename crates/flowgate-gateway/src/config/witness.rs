@@ -31,7 +31,7 @@ pub struct WitnessSpec {
     pub every: u64,
     /// The time after which a head is sent even if fewer lines were added.
     pub pause: Duration,
-    /// The limits beyond which no turn begins while a destination fails.
+    /// The limits beyond which no turn begins while a destination fails; `None` if failures stop no turn.
     pub required: Option<DeliveryRequirement>,
 }
 

@@ -10,8 +10,9 @@ use super::Database;
 use super::error::DatabaseError;
 use super::transaction::{Access, DynTransaction, OperationFuture};
 
-/// The operation's end of the channels to its caller. The caller takes the step on its own thread, since the operation
-/// may run on another one, and the step need not be `Send`.
+/// The operation's end of the channels to its caller: it sends the input of the step, `I`, and receives the output, `O`.
+/// The caller takes the step on its own thread, since the operation may run on another one, and the step need not be
+/// `Send`.
 #[derive(Debug)]
 pub(super) struct CallerStep<I, O> {
     input: oneshot::Sender<I>,

@@ -108,7 +108,7 @@ impl Database {
     /// another fingerprint.
     ///
     /// # Errors
-    /// [`DatabaseError::ConversationHeld`] if another gateway has the lease.
+    /// [`DatabaseError::ConversationHeld`] if another gateway has the lease; also if the database fails.
     pub(crate) async fn open_conversation(
         &self,
         (client, name): (&str, &str),
@@ -183,8 +183,8 @@ impl Database {
                 let sql = "SELECT basis, key, id FROM conversations WHERE client = ?1 AND name = ?2";
                 let mut rows = tx.query(sql, &[(&client).into(), (&name).into()]).await?;
                 let Some(row) = rows.first_mut() else { return Ok(None) };
-                // From turn 0 on: all turns.
                 let id = row.integer(2)?;
+                // From turn 0 on: all turns.
                 let inputs = read_inputs(tx, (&client, &name), id, 0, &cipher).await?;
                 let key = cipher.open_column(row, 1, &ContentPlace::conversation_key(&client, &name))?;
                 Ok(Some(ConversationJournal { id, config_fingerprint: row.text(0)?, key, inputs }))
@@ -193,7 +193,7 @@ impl Database {
         .await
     }
 
-    /// Returns the number of a conversation, which is never reused, and that of its persisted turns; `None` if the
+    /// Returns the id of a conversation, which is never reused, and how many turns of it are persisted; `None` if the
     /// client has no conversation of this name. No turn is read.
     pub(crate) async fn conversation_length(
         &self,
@@ -213,7 +213,8 @@ impl Database {
         .await
     }
 
-    /// Returns the conversations with a number below `before`, the newest first, at most `most` of them.
+    /// Returns at most `most` conversations of all clients, the newest first: those whose id is less than `before`. The
+    /// callers read the list of all conversations in such parts.
     pub(crate) async fn newest_conversations(
         &self,
         before: i64,
@@ -247,8 +248,8 @@ impl Database {
         .await
     }
 
-    /// Releases the lease on a conversation without a turn. (A persisted turn releases it in its own transaction.) Does
-    /// nothing if no other gateway uses the database, since there are no leases then.
+    /// Releases the lease on a conversation if no turn was persisted: a persisted turn releases the lease in its own
+    /// transaction. Does nothing if no other gateway uses the database, since there are no leases then.
     pub(crate) async fn release_lease(&self, client: &str, name: &str) -> Result<(), DatabaseError> {
         if !self.is_shared {
             return Ok(());
@@ -303,10 +304,10 @@ impl Database {
         outcome
     }
 
-    /// Returns the conversations to delete so that the client keeps the `most` conversations that were used last, of
-    /// which `newest` is one. Never returns `newest`, or a conversation whose lease is held; conversations with a held
-    /// lease are not counted either. Returns at most 1000, those that were used longest ago first: a later call returns
-    /// the rest.
+    /// Returns the conversations to delete so that the client keeps the `most` conversations that were used last.
+    /// `newest`, the conversation in use now, is one of those to keep. A conversation whose lease is held is never
+    /// returned, and does not count towards `most`. Returns at most 1000, those that were used longest ago first: a
+    /// later call returns the rest.
     pub(crate) async fn least_recently_used(
         &self,
         client: &str,

@@ -1,6 +1,6 @@
 //! Encrypts the content that the database stores, with keys of the configuration, which the database does not contain.
 //! A copy of the database, of its backups or of its disk then reveals who talked when and how much, but not the texts.
-//! The other files of `database` seal and open every column with content through this folder.
+//! The other modules of `database` seal and open every column with content through this one.
 //!
 //! To *seal* a value is to encrypt it with XChaCha20-Poly1305 under a random nonce, bound to its column and its row: a
 //! value that was altered, or moved to another row or column, cannot be opened, and the operation that needs it fails.

@@ -1,5 +1,6 @@
-//! Defines [`DatabaseError`], the reason why an operation of [`Database`](super::Database) fails, with its message for
-//! the operator. `client_messages` has the messages for clients.
+//! Defines [`DatabaseError`], the reason why an operation of [`Database`](super::Database) fails, and
+//! [`MigrationError`], the reason why the tables cannot be brought to the schema of this program. Both have a message
+//! for the operator; `client_messages` has the messages for clients.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub enum DatabaseError {
     FileInUse(String),
     /// The lock file names a database, but the database file does not exist.
     DatabaseMissing(String),
-    /// The lock file names another database than the one in the database file.
+    /// The database in the file is not the one that the lock file names.
     DatabaseSwapped(String),
     /// The file cannot be locked.
     Lock(String, std::io::Error),
@@ -125,14 +126,14 @@ impl fmt::Display for DatabaseError {
             ),
             Self::DatabaseMissing(path) => write!(
                 f,
-                "{path}: the database is missing, and with it the labels of external state and clients: \
-                restore the database from a copy; or remove {path}.lock, to begin with an empty database"
+                "{path}: the database is missing, and with it the labels of external state and of texts that clients \
+                were shown: restore the database from a copy; or remove {path}.lock, to begin with an empty database"
             ),
             Self::DatabaseSwapped(path) => write!(
                 f,
-                "{path}: {path}.lock names another database than this one, which may lack the labels of \
-                external state and clients: restore the right database; or remove {path}.lock, to continue with \
-                this one"
+                "{path}: this is not the database that {path}.lock names, so it may lack the labels of external state \
+                and of texts that clients were shown: restore the right database; or remove {path}.lock, to continue \
+                with this one"
             ),
             Self::Lock(path, error) => {
                 write!(

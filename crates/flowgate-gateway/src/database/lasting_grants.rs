@@ -106,9 +106,10 @@ impl Database {
         .await
     }
 
-    /// Allows an open question by a grant that covers it, and counts the use, in one transaction. Calls `record` with
-    /// the grant before the commit; if it fails, nothing is changed. Returns `None` if no grant covers the question or
-    /// it is not open.
+    /// Allows an open question by a lasting grant, and counts the use, in one transaction. `candidates` are the kinds
+    /// of grants that would answer the question, the preferred ones first. Calls `record` with the chosen grant before
+    /// the commit; if `record` fails, nothing is changed. Returns `None` if the client has no such grant with room left
+    /// today, or the question is not open.
     pub(crate) async fn use_lasting_grant(
         &self,
         client: &str,
@@ -192,9 +193,9 @@ impl Database {
         .await
     }
 
-    /// Returns whether the lasting grant that answered one of the questions with these ids was withdrawn since. The
-    /// state of the question does not show this: an approval that is used already stays used, even if it covers further
-    /// calls that have not run yet.
+    /// Returns whether one of the questions with these ids was answered by a lasting grant that no longer exists: it
+    /// was withdrawn since, or deleted after its end. The state of the question does not show this: an approval that is
+    /// used already stays used, even if it covers further calls that have not run yet.
     pub(crate) async fn is_answering_grant_withdrawn(
         &self,
         questions: &[String],
@@ -320,10 +321,10 @@ impl StoredGrant {
     /// sum.
     fn has_room_for(&self, more: i64, amount: i64) -> bool {
         let (calls, sum) = self.used_today;
-        let is_below =
-            |used: i64, more: i64, most: i64| used.checked_add(more).is_some_and(|total| total <= most);
-        self.limits.calls.is_none_or(|most| is_below(calls, more, most))
-            && self.limits.sum.as_ref().is_none_or(|(_, most)| is_below(sum, amount, *most))
+        let fits =
+            |used: i64, added: i64, most: i64| used.checked_add(added).is_some_and(|total| total <= most);
+        self.limits.calls.is_none_or(|most| fits(calls, more, most))
+            && self.limits.sum.as_ref().is_none_or(|(_, most)| fits(sum, amount, *most))
     }
 }
 

@@ -92,10 +92,11 @@ impl Database {
         .await
     }
 
-    /// Begins to track the gateway's audit log: records the head of the log, and deletes the heads of the logs that this
-    /// log replaces. From now on, the transactions of turns and decisions store newer heads. `has_lost_lines` says that
-    /// the log has lost lines. Turns of the conversations that exist now may then be missing in the log, so these
-    /// conversations are recorded as older than the log.
+    /// Begins to track the gateway's audit log: records the head of the log, and deletes the heads of the logs that
+    /// this log replaces (all others; in a shared database, only others with the same key). From now on, the
+    /// transactions of turns and decisions store newer heads. `has_lost_lines` says that the log has lost lines. Turns
+    /// of the conversations that exist now may then be missing in the log, so these conversations are recorded as older
+    /// than the log.
     ///
     /// # Errors
     /// If the database fails, or this gateway tracks a log already.
@@ -125,7 +126,7 @@ impl Database {
         let recorded_seq = AtomicI64::new(seq);
         self.log.set(TrackedAuditLog { id, end: last_line, recorded_seq }).map_err(|_| {
             DatabaseError::Audit(
-                "this gateway already tracks another audit log in its database; this is a defect of Flowgate; please report it"
+                "this gateway already tracks another audit log in its database, because of a bug in the gateway: report it"
                     .to_owned(),
             )
         })

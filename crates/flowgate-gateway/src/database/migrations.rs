@@ -29,6 +29,10 @@ pub(super) const MIGRATIONS: [(i64, &str, &str); 14] = [
 
 impl Database {
     /// Checks that the newest applied migration is the newest one of this program; changes nothing.
+    ///
+    /// # Errors
+    /// [`DatabaseError::SchemaOlder`] if migrations are missing or there are no tables, [`DatabaseError::SchemaNewer`]
+    /// if a newer program has migrated the tables; also if the database fails.
     pub(super) async fn check_schema(&self) -> Result<(), DatabaseError> {
         let version = self.run(Access::Query, |tx| {
             Box::pin(async move {

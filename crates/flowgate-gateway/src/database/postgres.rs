@@ -114,8 +114,8 @@ impl Backend for PostgresDatabase {
                 return finish(self.0.begin().await?, operation).await;
             }
             let mut connection: PoolConnection<Postgres> = self.0.acquire().await?;
-            // Outside a transaction, each statement is committed by itself, so the actions after the commit follow the
-            // last one.
+            // Outside a transaction, each statement is committed by itself. So the actions that wait for a commit run
+            // after the last statement.
             let mut statements = PostgresTransaction::new(&mut connection);
             operation(&mut statements).await?;
             statements.on_commit_actions.into_iter().for_each(|action| action());

@@ -1,4 +1,5 @@
-//! Stores questions to people, the decisions on them, and the use of each approval. `ApprovalService` calls this file.
+//! Stores questions to people, the decisions on them, and the use of each approval. `ApprovalService` calls this
+//! module.
 //!
 //! A question is decided once, for exactly what it asks, before it expires; an approval is used once, in the
 //! transaction that persists the turn in which its call is sent. So no crash of a gateway loses an approval or lets it
@@ -172,7 +173,8 @@ impl Database {
     /// Stores a question, unless an equal question is open or its approval is still unused, or a limit is reached.
     /// Voids the earlier questions about the same call if the external state has changed since they were asked. Before
     /// the commit, calls `record` with the ids of the voided approvals, so that the caller writes them to its audit
-    /// log; if `record` fails, nothing is stored. The result says which of these happened.
+    /// log; if `record` fails, nothing is stored. Returns whether the question was known, is new, or was not asked
+    /// because of a limit.
     pub(crate) async fn ask(
         &self,
         new: &NewQuestion<'_>,
@@ -315,10 +317,11 @@ impl Database {
     }
 
     /// Stores the decision of the person `who` on a question, if it is open and has the digest that the person was
-    /// shown. If several people must approve it, an approval counts for the person who gave it, and the question
-    /// stays open until all of them have approved. Calls `record` before the decision is committed and can take effect;
-    /// if `record` fails, nothing is stored. `grant` is stored with a [lasting grant](PersonDecision::AllowLasting).
-    /// Returns the decided question; the inner error says why it could not be decided.
+    /// shown. If several people must approve it, an approval counts for the person who gave it, and the question stays
+    /// open until all of them have approved. Calls `record` before the decision is committed and can take effect; if
+    /// `record` fails, nothing is stored. `grant` is the lasting grant to store, if the decision [gives
+    /// one](PersonDecision::AllowLasting). Returns the question as it is then; the inner error says why the decision
+    /// was not stored.
     pub(crate) async fn decide(
         &self,
         (id, digest): (&str, &str),
@@ -402,8 +405,9 @@ impl Database {
     }
 
     /// Voids the open and allowed questions of a conversation that continued without the answers, except the questions
-    /// with the ids in `except`. A question whose time is over is marked as expired instead, so that it stays a refusal
-    /// for the [limits](limits). Returns the questions that had been allowed.
+    /// with the ids in `except`. A question whose time is over is marked as expired instead, since an unanswered
+    /// question counts as a refusal for the [limits](limits). Returns the questions that had been allowed: the caller
+    /// records that these approvals are void.
     pub(crate) async fn void_questions(
         &self,
         client: &str,

@@ -134,8 +134,8 @@ impl Database {
     }
 
     /// Deletes the texts that were persisted more than `age` milliseconds ago, and counts for their clients that texts
-    /// were forgotten (`forgotten`). A text whose time is unknown, or in the future because the clock was set back,
-    /// counts as persisted now. The column `kept` is this time, 0 if unknown.
+    /// were forgotten (`forgotten`). The column `kept` has the time at which a text was persisted, or 0 if that is
+    /// unknown. A text whose time is unknown, or in the future because the clock was set back, counts as persisted now.
     pub(crate) async fn delete_old_shown_texts(&self, age: i64) -> Result<(), DatabaseError> {
         self.run(Access::Transaction, move |tx| {
             Box::pin(async move {
@@ -166,9 +166,9 @@ pub(super) async fn persist_shown_texts(
     let sql = "INSERT INTO clients (client, seen) VALUES (?1, ?2) \
                ON CONFLICT (client) DO UPDATE SET seen = clients.seen + ?2 RETURNING seen";
     let rows = tx.query(sql, &[client.into(), count.into()]).await?;
-    let next =
-        rows.first().ok_or(DatabaseError::Damaged("the table `clients` returned no row"))?.integer(0)?;
-    // The new texts have the numbers from here on; other gateways have stored the texts between the two numbers.
+    let no_row = DatabaseError::Bug("the database returned no row for a client that was just written");
+    let next = rows.first().ok_or(no_row)?.integer(0)?;
+    // The new texts have the numbers from `first_new` on; other gateways have stored those from `first_unknown` on.
     let first_new = next - count;
     let (others, _) = if *first_unknown < first_new {
         read(tx, client, *first_unknown..first_new, cipher).await?

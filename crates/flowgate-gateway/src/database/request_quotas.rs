@@ -32,6 +32,7 @@ impl Database {
         per_minute: u32,
     ) -> Result<RequestAdmission, DatabaseError> {
         let client = client.to_owned();
+        // The time by which one request moves `full_at`, in microseconds.
         let per_request = MINUTE / i64::from(per_minute.max(1));
         let microseconds_to_wait = self.run(Access::Transaction, move |tx| {
             Box::pin(async move {

@@ -31,8 +31,8 @@ impl Database {
         let client = client.to_owned();
         self.run(Access::Query, move |tx| {
             Box::pin(async move {
-                // With `MAX`, the query returns a row even if the client has none for today. It changes no value, since
-                // the client has at most one row for a day.
+                // With `MAX`, the query returns a row even if the client has none for today. The values stay the same,
+                // since the client has at most one row for a day.
                 let sql = "SELECT COALESCE(MAX(tokens), 0), COALESCE(MAX(cost), 0), {now} FROM spending \
                            WHERE client = ?1 AND day = {now} / 86400000";
                 let rows = tx.query(sql, &[(&client).into()]).await?;

@@ -166,7 +166,8 @@ pub(super) trait TurnTransaction: Send {
 }
 
 /// Replaces the placeholders of a statement: `{now}` by `now`, the backend's SQL expression for the time in
-/// milliseconds, and `{used}`, `{unexpired}` and `{expired}` by the expressions that the header of this file explains.
+/// milliseconds, and `{used}`, `{unexpired}` and `{expired}` by the expressions that the header of this module
+/// explains.
 pub(super) fn expand_statement<'s>(sql: &'s str, now: &str) -> Cow<'s, str> {
     if !sql.contains('{') {
         return Cow::Borrowed(sql);

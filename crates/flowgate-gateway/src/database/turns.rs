@@ -97,8 +97,12 @@ impl fmt::Debug for BegunTurn {
 }
 
 impl Database {
-    /// Persists a turn that changes neither the labels of stores nor the texts that its client was shown, if no other
-    /// turn of the conversation was persisted since it was opened.
+    /// Persists a turn without effects: one that changes neither approvals, nor the labels of stores, nor the texts
+    /// that its client was shown.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Overtaken`] if another turn of the conversation was persisted since the conversation was
+    /// opened, the lease was lost, or the conversation was deleted; also if the database fails.
     pub(crate) async fn persist_turn(&self, turn: PersistedTurn) -> Result<(), DatabaseError> {
         let write = self.turn_write(turn);
         let log = write.log.clone();
@@ -196,7 +200,10 @@ impl Database {
     /// Persists a turn with effects, and commits `begun`, its transaction. `record` is the new record of its tenant's
     /// stores, if the record has changed; `shown` are the texts that its client was shown, if there are any. With
     /// `shown`, returns the texts that other gateways have persisted in the meantime, and the number that the next text
-    /// will have.
+    /// will have; `None` without `shown`.
+    ///
+    /// # Errors
+    /// As for [`Self::persist_turn`] and [`Self::begin_turn`].
     pub(crate) async fn finish_turn(
         &self,
         begun: BegunTurn,
@@ -444,6 +451,7 @@ impl CarriedTurns {
             for (inputs, turn) in chunk.iter().zip(number..) {
                 sealed.push(cipher.seal(inputs, &ContentPlace::turn((client, name), conversation, turn))?);
             }
+            // The statement receives a row for each turn: its number, the total of bytes up to it, and its inputs.
             let mut values = vec![conversation.into()];
             let mut rows = Vec::with_capacity(chunk.len());
             for (inputs, sealed) in chunk.iter().zip(&sealed) {
@@ -479,14 +487,16 @@ async fn lock_tenant(
     let sql = "INSERT INTO tenants (tenant, version, record) VALUES (?1, 1, '') \
                ON CONFLICT (tenant) DO UPDATE SET version = tenants.version + 1 RETURNING record";
     let mut rows = tx.query(sql, &[tenant.into()]).await?;
-    let record =
-        rows.first_mut().ok_or(DatabaseError::Damaged("the table `tenants` returned no row"))?.text(0)?;
+    let record = rows
+        .first_mut()
+        .ok_or(DatabaseError::Bug("the database returned no row for a tenant that was just written"))?
+        .text(0)?;
     open_record(tenant, record, cipher)
 }
 
-/// Decrypts the stored record of a tenant's stores; `None` if it is empty: then nothing was written to the stores yet, as
-/// if there were no row. [`lock_tenant`] stores such records, and no other record is empty. An empty record needs no
-/// encryption, since a principal that can write it can delete the row as well.
+/// Decrypts the stored record of a tenant's stores. An empty record is one that [`lock_tenant`] has created: nothing
+/// was written to the stores yet, so the result is `None`, as without a row. An empty record is not encrypted, since a
+/// principal that can write it can delete the row as well.
 fn open_record(
     tenant: &str,
     record: String,

@@ -94,8 +94,8 @@ impl Database {
                     return Ok(AddedKey::Full);
                 }
                 let NewVirtualKey { id, digest, client, tenant, name, who, expires, limits } = &key;
-                // Stored without null: -1 means no limit, and as the day of the last use that the key was never used;
-                // 0 means that the key does not expire.
+                // Stored without null: a limit of -1 means no limit, a `last_day` of -1 that the key was never used,
+                // and an `expires` of 0 that the key does not expire.
                 let number = |limit: Option<u64>| limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
                 let models = serde_json::json!(limits.models).to_string();
                 let sql = "INSERT INTO virtual_keys (id, digest, client, tenant, name, who, made, expires, last_day, \
@@ -194,8 +194,8 @@ impl Database {
         .await
     }
 
-    /// Revokes the key with this id, and deletes its counts of requests and spending, which have the name `account` in
-    /// their tables. Returns whether there was such a key.
+    /// Revokes the key with this id, and deletes its counts of requests and of spending: the rows of `request_quotas`
+    /// and `spending` whose column `client` has the value `account`. Returns whether there was such a key.
     pub(crate) async fn revoke_virtual_key(&self, id: &str, account: &str) -> Result<bool, DatabaseError> {
         let (id, account) = (id.to_owned(), account.to_owned());
         self.run(Access::Transaction, move |tx| {

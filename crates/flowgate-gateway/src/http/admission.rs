@@ -238,8 +238,8 @@ impl OpenConnections {
 
     /// Takes a place for a further concurrent request of the open connection `number`. At most `limit` places are taken
     /// in all, and at most `address_limit` by the unprotected connections of one address. `is_protected` says that the
-    /// connection is protected: it has shown a valid key or needs none. Only the places of unprotected connections
-    /// count against the share of these and against their address.
+    /// connection is protected: it has shown a valid key or needs none. The places of a protected connection are limited
+    /// by `limit` alone.
     ///
     /// # Errors
     /// `Full` if all places, or all those for unprotected connections, are taken, or this connection is being closed

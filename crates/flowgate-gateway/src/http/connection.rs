@@ -220,7 +220,7 @@ impl ConnectionServer {
                 () = self.wait_until_closing(), if !is_ending => {}
                 () = requests.idle(self.limits.head_time) => {
                     if is_ending {
-                        // The client does not take part in the end of the connection.
+                        // The client was notified before, and has not closed the connection.
                         return;
                     }
                 }

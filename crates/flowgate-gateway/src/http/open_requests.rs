@@ -53,7 +53,7 @@ impl OpenRequests {
     pub(crate) async fn idle(&self, limit: Duration) {
         let mut counts = self.0.subscribe();
         loop {
-            // The sender lives as long as `self`.
+            // The sender lives as long as `self`, so the wait does not fail.
             let _ = counts.wait_for(|counts| counts.open == 0).await;
             if timeout(limit, counts.wait_for(|counts| counts.open > 0)).await.is_err() {
                 return;

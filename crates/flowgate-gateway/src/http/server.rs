@@ -87,7 +87,7 @@ impl fmt::Display for ServeError {
             Self::Runtime(error) => {
                 write!(
                     f,
-                    "the server cannot start its threads or handle signals: {error}; check the limits of the system"
+                    "the server cannot start its threads or handle signals: {error}; raise the limits of processes and open files (`ulimit -u`, `ulimit -n`)"
                 )
             }
         }
@@ -196,6 +196,7 @@ impl HttpServer {
                     }
                     self.queue_connection(stream, peer.ip(), &admission, &connections);
                 };
+                // Called if another connection was closed to make room for this one.
                 let closed = || self.service.note_closed(self.limits.connections);
                 Ok::<_, io::Error>((stream, admission.acquire_place(peer.ip(), closed).await))
             };

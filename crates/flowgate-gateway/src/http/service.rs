@@ -443,8 +443,8 @@ impl GatewayService {
         }
     }
 
-    /// Reads the body of a request to the policy API, and computes the answer on a worker thread within the time limit.
-    /// Rejects the request if the queue is full or the time is over.
+    /// Reads the body of a request to the policy API, and computes the answer with the method `answer` of the API on a
+    /// worker thread, within the time limit. Rejects the request if the queue is full or the time is over.
     async fn compute_on_worker(
         &self,
         request: Request,

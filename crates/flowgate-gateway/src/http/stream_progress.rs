@@ -132,8 +132,8 @@ impl HttpBody for PacedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
-        // The library asks for the body after it has sent the head, so the answer has begun before the client could
-        // cancel the request.
+        // The library asks for the body only after it has sent the head of the answer. The request is therefore noted
+        // as answered, and does not count as cancelled if the client ends it from now on.
         this.request.mark_answered();
         let part = this.poll_part(cx);
         if let Some(progress) = &this.progress {

@@ -120,9 +120,9 @@ struct TurnCounts {
 }
 
 impl AdmittedTurns {
-    /// Admits a turn of a client until the result is dropped; `None` if all places are taken, or half of them are and
-    /// the client has its share. The share is the bound divided by the number of clients with turns, including this
-    /// one.
+    /// Admits a turn of a client until the result is dropped. Returns `None` if all places are taken; or if half of the
+    /// places are taken, and the client has its share of them already. The share is the bound divided by the number of
+    /// clients with turns, including this one.
     fn admit(self: &Arc<Self>, client: &str) -> Option<AdmittedTurn> {
         let mut counts = self.counts();
         let own = counts.by_client.get(client).copied().unwrap_or(0);

@@ -225,9 +225,9 @@ impl Issuer {
             .map_err(|why| format!("the JWKS of the issuer (its keys): {why}"))
     }
 
-    /// Returns the description of the issuer (its OpenID configuration), fetched at most a minute ago, or the failure
-    /// to fetch it, at most five seconds ago. Both are cached since anybody can begin a login, which must not cause a
-    /// request to the issuer each time.
+    /// Returns the description of the issuer (its OpenID configuration). A description that was fetched is cached for a
+    /// minute, and a failure to fetch it for five seconds: anybody can begin a login, which must not cause a request to
+    /// the issuer each time.
     ///
     /// # Errors
     /// Why the description cannot be used: a sentence for the operator's log, without content.

@@ -29,7 +29,8 @@ impl KeySet {
     /// and keys of an unknown kind. The set may be empty: an issuer can withdraw all its keys.
     ///
     /// # Errors
-    /// If the text is not a JWKS, or has more than [`MAX_KEYS`] keys. The message follows the name of the document.
+    /// If the text is not a JWKS, or has more than [`MAX_KEYS`] keys. The caller writes the name of the document before
+    /// the message.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         // `Numbers::Any`: numbers that parsers may read differently are accepted too.
         let document = json::parse(text, Numbers::Any).map_err(|_| {

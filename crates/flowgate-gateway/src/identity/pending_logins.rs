@@ -101,9 +101,9 @@ impl PendingLogins {
         let mut logins = self.logins();
         logins.retain(|_, login| !login.is_over(now));
         // At the limit, the oldest login that is not complete makes room for the new one.
-        let begun = || logins.iter().filter(|(_, login)| matches!(login.step, LoginStep::AtIssuer(_)));
-        if begun().count() >= MAX_LOGINS
-            && let Some(oldest) = begun().min_by_key(|(_, login)| login.begun).map(|(id, _)| *id)
+        let incomplete = || logins.iter().filter(|(_, login)| matches!(login.step, LoginStep::AtIssuer(_)));
+        if incomplete().count() >= MAX_LOGINS
+            && let Some(oldest) = incomplete().min_by_key(|(_, login)| login.begun).map(|(id, _)| *id)
         {
             logins.remove(&oldest);
         }

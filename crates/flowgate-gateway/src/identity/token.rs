@@ -147,6 +147,7 @@ impl<'t> UnverifiedToken<'t> {
             return Err(TokenRefusal::Critical);
         }
         let member = |name: &str| header.get(name).and_then(Value::as_str);
+        // A token may leave out its type, but must not have one that is not in `TYPES`.
         if header.get("typ").is_some_and(|kind| {
             !kind.as_str().is_some_and(|kind| TYPES.contains(&kind.to_ascii_lowercase().as_str()))
         }) {

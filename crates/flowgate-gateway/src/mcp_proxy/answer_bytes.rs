@@ -1,6 +1,6 @@
-//! Reads the body of an MCP server's answer as it arrives. A [`ServerAnswerBytes`] is such an answer; it counts
-//! against the limit on open requests ([`OpenRequestPlace`]) until it is dropped. If it is dropped before its end, its
-//! connection is closed. `upstream` creates it, and `event_stream` reads from it.
+//! Reads the body of an MCP server's answer as it arrives ([`ServerAnswerBytes`]). An answer counts against the limit on
+//! open requests ([`OpenRequestPlace`]) until it is dropped. If the answer is dropped before its end, its connection is
+//! closed. `upstream` creates the answers, and `event_stream` reads from them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
-//! Creates the audit records about calls to MCP servers in addition to their verdicts: the question that an MCP client
-//! asks its user (elicitation), the user's answer, whether the call is then sent to its server, and calls that the
-//! chat had permitted and that the client makes through the proxy.
+//! Creates the audit records about calls to MCP servers, other than the records of verdicts: the question that an MCP
+//! client asks its user (elicitation), the user's answer, whether the call is then sent to its server, and calls that
+//! the chat had permitted and that the client makes through the proxy.
 //!
-//! `conversation_inputs` calls it. The records are added to the state of the conversation (`session.events`), and
+//! `conversation_inputs` calls this module. The records are added to the state of the conversation (`session.events`), and
 //! written to the audit log before anything is sent.
 
 use serde_json::{Value, json};
@@ -36,9 +36,9 @@ impl McpExchange<'_> {
         session.events.push(recorder::question_entry(&client.spec, conversation, &ask, shown_content(&ask)));
     }
 
-    /// Records that a call is sent to its server if the chat has permitted this call before, and the client now makes
-    /// it through the proxy. `actions` are the actions of the proxy: if none of them sends a message to the server, a
-    /// freeze has stopped the call, and nothing is recorded.
+    /// Records in `session.events` the calls that the chat had permitted and that the client now makes through the
+    /// proxy. `actions` are the actions of the proxy: if none of them sends a message to the server, a freeze has
+    /// stopped the call, and nothing is recorded.
     pub(super) fn note_forwarded_call(&self, session: &mut ConversationState, actions: &[ProxyAction]) {
         // The tool and the digest of each such call since the last input.
         let taken = session.conversation.drain_taken_calls();

@@ -17,8 +17,8 @@ use crate::http::request_error::RequestError;
 use crate::recorder::{self, AuditEntry};
 
 impl McpExchange<'_> {
-    /// Hands an input to the proxy (a message of the client or the server, or the outcome of a sent message), asks
-    /// people the questions that the proxy raises, and stores the outcome. Returns the actions for the caller to
+    /// Hands the input `event` to the proxy (a message of the client or the server, or the outcome of a sent message),
+    /// asks people the questions that the proxy raises, and stores the outcome. Returns the actions for the caller to
     /// perform.
     ///
     /// # Errors
@@ -33,9 +33,9 @@ impl McpExchange<'_> {
         self.apply_event_for(&presence, event).await
     }
 
-    /// Does what [`Self::apply_event`] does, but waits for the lock of the conversation only as long as the client of
-    /// `presence` is connected. In order: locks the conversation, has the input judged, writes the audit records, and
-    /// stores the outcome.
+    /// Does the work of [`Self::apply_event`]. In order: locks the conversation, has the input judged, writes the audit
+    /// records, and stores the outcome. Waits for the lock only as long as the client of `presence` is connected; a
+    /// caller whose input must be processed in any case passes the default, a client that never disconnects.
     ///
     /// # Errors
     /// If the client of `presence` disconnects before the conversation is locked, the input is refused, or its
@@ -91,8 +91,9 @@ impl McpExchange<'_> {
     /// the proxy raises, until none is left. Returns the actions that no freeze stops, and the audit records.
     ///
     /// # Errors
-    /// If the conversation has reached its size limit, a freeze stops it or its client, another request has approved
-    /// other tools of the server at the same time, or the database fails.
+    /// If the conversation has reached its size limit, a freeze stops it or its client, its virtual key is no longer
+    /// valid, another request has approved other tools of the server at the same time, or the database or the audit log
+    /// fails.
     async fn judge(
         &mut self,
         session: &mut ConversationState,
@@ -146,8 +147,8 @@ impl McpExchange<'_> {
     }
 
     /// Hands an input to the proxy, and returns the resulting actions. If the input is the answer by which the person
-    /// at the client allows a call, the call may still be frozen: this function then withholds it, and records in any
-    /// case whether the approval is used.
+    /// at the client allows a call, also checks whether a freeze stops this call, removes a stopped call from the
+    /// actions, and records whether the approval is used.
     async fn apply_event_to_session(
         &mut self,
         session: &mut ConversationState,

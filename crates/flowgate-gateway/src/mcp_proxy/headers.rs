@@ -3,7 +3,7 @@
 //! An HTTP intermediary, such as a load balancer, may decide by these headers without reading the message, so they must
 //! agree with the message. [`McpHeaders`] are the headers of a client's request: they are compared with the client's
 //! message, and the request is rejected if they differ. The headers for a server are generated from the message that is
-//! sent to it. `request`, `exchange` and `server_requests` call it.
+//! sent to it. `request`, `exchange` and `server_requests` call this module.
 
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 use base64::Engine as _;

@@ -1,7 +1,7 @@
 //! Forwards the messages of an MCP server that answer no request, in a *listening stream*. A client opens the stream
 //! by `GET` in protocol revisions with sessions, and by `subscriptions/listen` in the revision without sessions.
 //! `http::service` calls [`ModelRoutes::listen`] for `GET`; for a subscription, `server_requests` passes each message
-//! of the server to this file.
+//! of the server to this module.
 //!
 //! Such a stream does not count against the limit on ordinary requests, and does not lock its conversation. The stream
 //! ends when the client disconnects, the client's token expires, a freeze stops its server, conversation or client, the

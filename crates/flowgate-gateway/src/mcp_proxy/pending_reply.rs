@@ -2,7 +2,7 @@
 //! once. Any other stream begins with the first message that precedes the answer: a failure before that is reported
 //! with an HTTP status.
 //!
-//! `exchange`, `person_questions`, `server_requests` and `listening` write here.
+//! `exchange`, `person_questions`, `server_requests` and `listening` call this module.
 
 use axum::http::StatusCode;
 use flowgate_lm::sse::SseEvent;
@@ -57,8 +57,8 @@ impl PendingReply {
         self.headers.extend(session.map(|session| (SESSION, session)));
     }
 
-    /// Sends a message. The answer is sent at the end of the reply; other messages are dropped unless the reply is a
-    /// stream.
+    /// Sends a message. `is_answer` says that it is the answer to the request, which is sent at the end of the reply.
+    /// Any other message is sent at once if the reply may be a stream, and dropped otherwise.
     pub(super) async fn send(&mut self, text: String, is_answer: bool) {
         if is_answer {
             self.answer = Some(text);

@@ -65,7 +65,8 @@ impl PendingRequests {
     }
 
     /// Registers a request that begins, by the id under which the server knows it. The token in the result is cancelled
-    /// when the client cancels the request, or at once if that happened before. Dropping the result ends the request.
+    /// when the client cancels the request, or at once if that happened before. The caller drops the result when the
+    /// request has ended.
     pub(crate) fn begin(&self, id: &Value) -> RunningRequest<'_> {
         let (id, cancelled) = (id.to_string(), CancellationToken::new());
         let mut requests = self.requests();

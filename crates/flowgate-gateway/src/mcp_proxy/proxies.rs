@@ -91,10 +91,10 @@ impl ConversationProxies {
         Some(self.proxies.entry(name.to_owned()).or_insert_with(new_proxy))
     }
 
-    /// Hands an input that was carried over from a conversation under an earlier policy to the proxy of its server. The
-    /// proxy decides as the earlier policy has ruled (`event.rulings`), so that its state becomes what it was. Returns
-    /// whether the proxy could follow all of these rulings; `false` also if the client may not use this server any
-    /// more, or the rulings are not known.
+    /// Hands an input to the proxy of its server. The input was carried over from a conversation under an earlier
+    /// policy. The proxy decides as that policy has ruled (`event.rulings`), so that its state becomes what it was.
+    /// Returns whether the proxy could follow all of these rulings; `false` also if the client may not use this server
+    /// any more, or the rulings are not known.
     pub(crate) fn carry_event(
         &mut self,
         conversation: &mut Conversation,
@@ -126,8 +126,9 @@ impl ConversationProxies {
         self.hand_over(conversation, client, event)
     }
 
-    /// Hands an input to the proxy of its server, and returns the resulting actions. Whether the proxy decides by the
-    /// present policy or follows the rulings of an earlier one, the caller has set.
+    /// Hands an input to the proxy of its server, and returns the resulting actions; none if the client may not use
+    /// this server. The caller has told the proxy before whether it decides by the present policy or follows the
+    /// rulings of an earlier one.
     fn hand_over(
         &mut self,
         conversation: &mut Conversation,

@@ -1,8 +1,9 @@
 //! Resumes a stream of server-sent events if an MCP server ends it before sending the answer. The client does not
 //! notice, since the client receives everything in one stream. `server_requests` calls it.
 //!
-//! If the server gives its events ids, the stream can be resumed after the last id. The field `retry` of an event says
-//! how long to wait first. The gateway keeps these ids to itself: clients neither receive nor send them.
+//! An event can have an id, and a stream can be resumed after its last event with an id. The field `retry` of an event
+//! says how long to wait before the resumption. The gateway keeps the ids to itself: clients neither receive nor send
+//! them.
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};

@@ -88,7 +88,7 @@ impl<'e> McpExchange<'e> {
         }
         let routes = self.routes;
         let upstream = &self.request.server.upstream;
-        // The name by which a freeze stops the call; it also stops the answer.
+        // The name by which a freeze stops the call and, later, its answer.
         self.called = freeze_name(&message);
         let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
             // The notification that cancels a request names it; no other notification has this field.
@@ -204,7 +204,8 @@ impl<'e> McpExchange<'e> {
         loop {
             let event = match events.next(stop).await {
                 Ok(Some(event)) => event,
-                // The condition of this arm resumes the stream; if it cannot, one of the next two arms applies.
+                // The condition of this arm resumes the stream. If the stream cannot be resumed, one of the next two
+                // arms applies.
                 Ok(None) | Err(BROKEN) if self.resume(&mut events, session, &mut limits, stop).await => {
                     continue;
                 }
@@ -239,8 +240,9 @@ impl<'e> McpExchange<'e> {
         }
     }
 
-    /// Reserves memory for a server's message before it is parsed, until the returned share is dropped. If the budget
-    /// has no room, logs the limit and returns the problem.
+    /// Reserves memory for a server's message before the message is parsed, until the returned share is dropped. If the
+    /// gateway's budget for parsed values (`--max-values`) has no room, logs the limit, and returns the problem for the
+    /// operator's log.
     pub(super) fn reserve_memory(&self, text: &str) -> Result<ValueBudgetShare, &'static str> {
         let McpRequest { client, conversation, .. } = self.request;
         self.routes.values.take(estimated_memory(text.as_bytes())).map_err(|why| {
@@ -268,8 +270,8 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions. Returns a
-    /// problem instead if the message exceeds a limit or is an answer to a request other than `id`, or if a freeze
-    /// stops the server, the called tool or a method that the message requests of the client.
+    /// problem instead if the message exceeds a limit, if it is an answer but not the one to the request `id`, or if a
+    /// freeze stops the server, the called tool or a method that the message requests of the client.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,

@@ -32,9 +32,9 @@ pub(super) struct StreamCheck<'w> {
 }
 
 impl<'w> StreamCheck<'w> {
-    /// Creates the checks of a listening stream, which begin now. They send the comments that keep the client's
-    /// connection open to `parts`, the channel of the reply; with `None`, because the reply has not begun, they send
-    /// none.
+    /// Creates the checks of a listening stream, which begin now. `parts` is the channel of the reply, to which they
+    /// send the comments that keep the client's connection open. It is `None` if the reply has not begun; then no
+    /// comments are sent.
     pub(super) fn new(
         routes: &'w ModelRoutes,
         request: &'w McpRequest,

@@ -227,8 +227,9 @@ fn with_authorization(request: RequestBuilder, authorization: Option<&Authorizat
 }
 
 /// Sends a request with the credential of the gateway, and returns the answer when it begins. If the server rejects a
-/// token, which may have been revoked before it expired, sends the request once more with another one: a server that
-/// answers with the status 401 has not acted on it.
+/// token, which may have been revoked before it expired, sends the request once more with another token: a server that
+/// answers with the status 401 has not acted on the request. `place` is the place of the request in the limit on open
+/// requests; the returned answer holds it.
 ///
 /// # Errors
 /// Why there is no answer, without text of the server or of its issuer.
@@ -237,7 +238,7 @@ async fn send_authorized(
     credential: &ServerCredential,
     place: OpenRequestPlace,
 ) -> Result<ServerAnswerBytes, &'static str> {
-    // A copy for a second attempt, with which only tokens help: a rejected key has no replacement.
+    // A copy of the request for a second attempt, which is made only with a token: a rejected key has no replacement.
     let again = credential.tokens().and_then(|_| request.try_clone());
     let authorization = credential.authorization(None).await?;
     let answer = send(with_authorization(request, authorization.as_ref()), place).await?;
@@ -245,7 +246,7 @@ async fn send_authorized(
         None => Ok(answer),
         Some(again) => {
             let place = answer.into_place();
-            // Another token than the rejected one.
+            // Obtains a token other than the rejected one.
             let authorization = credential.authorization(authorization.as_ref()).await?;
             send(with_authorization(again, authorization.as_ref()), place).await
         }
@@ -296,8 +297,8 @@ async fn deliver(
 /// means that the session is unknown.
 ///
 /// # Errors
-/// If the server answers with a redirect or an error without a JSON body, the answer is too large or breaks off, or the
-/// wait is over.
+/// If the server answers with a redirect, rejects the credential of the gateway (401 or 403), or answers with another
+/// error without a JSON body; if the answer is too large, is not UTF-8 or breaks off; or if the wait is over.
 async fn read_answer(
     mut bytes: ServerAnswerBytes,
     kind: ServerRequestKind,

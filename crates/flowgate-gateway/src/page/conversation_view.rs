@@ -30,12 +30,12 @@ use crate::limits::estimated_memory;
 /// The most bytes of the journal of a conversation that the page shows.
 const MAX_JOURNAL: usize = 4 << 20;
 
-/// What a request for a conversation that the person may see finds.
+/// The result of looking up a requested conversation that the person may see.
 #[derive(Debug)]
 pub(crate) enum FoundConversation {
     /// The page has shown this version already.
     Unchanged(String),
-    /// It has to be replayed.
+    /// The page has not shown the present version: the conversation has to be replayed.
     Journal(Box<RequestedConversation>),
 }
 
@@ -61,8 +61,8 @@ impl ModelRoutes {
     /// answer: if it is still the present one, nothing else is read.
     ///
     /// # Errors
-    /// The reply to send if the person is not authenticated, there is no such conversation, it is too large, or the
-    /// gateway has no room for it now.
+    /// The reply to send if the person is not authenticated, the query is malformed, there is no such conversation, it
+    /// is too large, the database fails, or the gateway has no room for the conversation now.
     pub(crate) async fn requested_conversation(
         self: &Arc<Self>,
         headers: &HeaderMap,
@@ -109,7 +109,7 @@ impl ModelRoutes {
         let turns = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes()));
         let memory = turns.sum::<usize>().saturating_add(remembered);
         let memory = self.values.take_for_conversation(memory).map_err(|_| {
-            let message = "the gateway has no room for this conversation now: try again later";
+            let message = "the gateway has no memory left for this conversation now: try again later";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         let name = name.to_owned();

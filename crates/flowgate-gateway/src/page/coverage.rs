@@ -86,7 +86,7 @@ impl Coverage {
     pub(crate) fn note_server(&self, client: &str, server: Option<&str>) {
         let mut seen = self.seen();
         let client = seen.client(client);
-        // The line above has set this time to now.
+        // `seen.client` has set this time to now.
         let last = client.last;
         match server {
             Some(server) => {

@@ -16,10 +16,10 @@ use crate::approvals::clearance::{HIDDEN, ReadBound};
 /// The bytes of the events of one answer, after which no further event is added.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Returns the events from number `from` on, as many as fit into one answer. In the JSON, `events` has a line of a
-/// trace for each of them, and `next` is the number of the first event of the next answer, or null after the last one.
-/// Only events that the clearance covers have a number. `parameters` has the parameters of the policy; since they have
-/// no label, it is empty unless the clearance covers everything.
+/// Returns a part of the trace as JSON: the events from number `from` on that the clearance covers, as many as fit into
+/// one answer. Only covered events have a number. `events` has a line of a trace for each event, and `next` is the
+/// number of the first event of the next answer, or null after the last one. `parameters` has the parameters of the
+/// policy; since they have no label, `parameters` is empty unless the clearance covers everything.
 pub(super) fn page(monitor: &Monitor, clearance: &ReadBound, from: usize) -> Value {
     let trace = monitor.trace();
     let shown = (0..trace.len()).map(EventId).filter(|id| {
@@ -46,7 +46,8 @@ pub(super) fn page(monitor: &Monitor, clearance: &ReadBound, from: usize) -> Val
 /// Returns an event as a line of a trace, with a constant in place of what the clearance does not cover.
 fn line(event: &Event, monitor: &Monitor, clearance: &ReadBound) -> Value {
     let document = &event.document;
-    // `label_of(0)` is the join of the labels of the root and of all parts: nothing is hidden.
+    // `label_of(0)` is the join of the labels of the root and of all its parts. If the clearance covers this label,
+    // nothing is hidden.
     if clearance.covers(&document.label_of(0)) && clearance.covers(&document.frame_label()) {
         return trace_lines::line(event, monitor);
     }

@@ -69,7 +69,7 @@ type Finding = (FindingKind, String, String);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestFindings {
     counts: BTreeMap<Finding, u64>,
-    /// The numbers by kind, also of findings that are not distinguished.
+    /// The numbers by kind, also of findings that are not in `counts`.
     by_kind: [u64; FindingKind::ALL.len()],
 }
 
@@ -97,7 +97,8 @@ impl RequestFindings {
         self.by_kind
     }
 
-    /// Counts a finding once more: always by its kind, and among the distinguished findings if there is room for it.
+    /// Counts a finding once more. The number of its kind always grows. The number of this kind with this tool and this
+    /// `place` (see [`Finding`]) grows only if it exists already, or if there is room for a further one.
     fn count(&mut self, kind: FindingKind, tool: &str, place: String) {
         let known = FindingKind::ALL.iter().position(|listed| *listed == kind);
         if let Some(count) = known.and_then(|index| self.by_kind.get_mut(index)) {

@@ -58,9 +58,9 @@ impl<'m> LabelledTrace<'m> {
         Self { monitor, clearance, shown, labels: Vec::new(), bytes: 0 }
     }
 
-    /// Returns the events from number `from` on, as many as fit into one answer, with the verdicts on calls between
-    /// them. `judged` are all verdicts of the conversation, in order. In the JSON, `next` is the number of the first
-    /// event of the next answer, or null after the last event.
+    /// Returns a part of the trace as JSON: the events from number `from` on, as many as fit into one answer, with the
+    /// verdicts on calls between them, and `next`, the number of the first event of the next answer, or null after the
+    /// last event. `judged` are all verdicts of the conversation, in order.
     pub(crate) fn page(mut self, from: usize, judged: &[CallVerdict]) -> Value {
         let (mut events, mut end) = (Vec::new(), from);
         // The labels of the events before `from` are numbered first, so that a label has the same number in all
@@ -265,7 +265,8 @@ impl<'m> LabelledTrace<'m> {
         }))
     }
 
-    /// Returns whether the clearance covers a region and the regions that contain it.
+    /// Returns whether the clearance covers a region with everything in it, and the regions that contain it. False if
+    /// the trace has no such region.
     fn covers(&self, region: &Region) -> bool {
         let trace = self.monitor.trace();
         let Some(document) = trace.event(region.event).map(|event| &event.document) else { return false };

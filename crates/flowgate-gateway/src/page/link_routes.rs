@@ -35,8 +35,8 @@ impl ApprovalService {
         Ok(HttpReply::json(StatusCode::OK, &json!({"link": link, "seconds": LINK_LIFETIME.as_secs()})))
     }
 
-    /// Takes the link whose token a request carries, and returns the name of its person. `None` if the request has two
-    /// tokens, or one that is unknown, used or too old.
+    /// Takes the link whose token a request carries, so that the link is used up, and returns the name of its person.
+    /// `None` if the request has no token or several, or one that is unknown, used or too old.
     pub(super) fn take_login_link(&self, headers: &HeaderMap, now: Instant) -> Option<String> {
         let mut tokens = headers.get_all(LINK_HEADER).iter();
         let token = tokens.next()?.to_str().ok()?;

@@ -1,6 +1,7 @@
 //! Stores the login links that have not been used yet, in memory. A link logs one person in to the page once, within
 //! five minutes. `flowgate serve --login-link` prints one at the start. A person with a key makes further ones by
 //! `flowgate login-link`, so that the key need not be typed into a browser.
+//!
 //! The link contains a random token behind `#`: a browser does not send this part of an address to a server. The
 //! gateway stores only the digest of the token. `link_routes` has the routes.
 

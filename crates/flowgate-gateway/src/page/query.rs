@@ -33,7 +33,10 @@ impl Query {
                 return Err(refuse(format!("the query has `{name}` twice: leave one out")));
             }
             let value = decode(value).ok_or_else(|| {
-                refuse(format!("the value of `{name}` in the query is not percent-encoded UTF-8: correct it"))
+                refuse(format!(
+                    "the value of `{name}` in the query is not percent-encoded UTF-8: encode it, for example a \
+                    space as `%20`"
+                ))
             })?;
             read.0.push((name, value));
         }
@@ -53,7 +56,8 @@ impl Query {
         let Some(value) = self.text(name) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| {
             let message = format!(
-                "the value of `{name}` in the query is not a whole number, or is out of range: correct it"
+                "the value of `{name}` in the query cannot be used as a number: send a whole number of at most \
+                18 digits, such as `{name}=20`"
             );
             HttpReply::detail(StatusCode::BAD_REQUEST, &message)
         })
@@ -117,8 +121,8 @@ mod tests {
         check("", Ok((None, None)));
         check("name=a%2Fb%20%C3%A9+c&from=7", Ok((Some("a/b é c"), Some(7))));
         check("name", Ok((Some(""), None)));
-        check("from=-1", Err("`from` in the query is not a whole number"));
-        check("from=99999999999", Err("`from` in the query is not a whole number"));
+        check("from=-1", Err("`from` in the query cannot be used as a number"));
+        check("from=99999999999", Err("`from` in the query cannot be used as a number"));
         check("name=a&name=b", Err("`name` twice"));
         check("other=a", Err("unknown parameter `other`: leave it out; the known ones are name, from"));
         check("name=%f", Err("not percent-encoded"));

@@ -158,7 +158,7 @@ impl ModelRoutes {
         // The texts are in memory twice: each conversation that is carried over has a copy to which it adds its own.
         let memory = greatest.saturating_mul(3).saturating_add(remembered.saturating_mul(2));
         let memory = self.values.take_for_conversation(memory.saturating_add(bytes)).map_err(|_| {
-            let message = "the gateway has no room for these conversations now: try again later";
+            let message = "the gateway has no memory left for these conversations now: try again later, or ask for fewer of them with `last`";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         Ok(StoredConversations { client: Arc::clone(client), found, last, shown, _memory: memory })

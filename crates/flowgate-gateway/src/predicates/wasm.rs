@@ -45,13 +45,16 @@ impl WasmPredicateSource {
     /// Loads the module for the predicate `name` from a file. The error is a message without the path: the file cannot
     /// be read or is too large, or the module cannot answer the predicate.
     pub(super) fn load(name: &str, path: &Path) -> Result<Self, String> {
-        let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+        let unreadable = |error: std::io::Error| {
+            format!("the file cannot be read: {error}; check its path and its permissions")
+        };
+        let length = std::fs::metadata(path).map_err(unreadable)?.len();
         if length > MAX_MODULE {
             return Err(format!(
                 "the module has {length} bytes, more than the limit of {MAX_MODULE}: build a smaller one"
             ));
         }
-        Self::compile(name, &std::fs::read(path).map_err(|error| error.to_string())?)
+        Self::compile(name, &std::fs::read(path).map_err(unreadable)?)
     }
 
     /// Compiles a module, checks that it imports nothing and has the exports that a predicate needs, and starts the

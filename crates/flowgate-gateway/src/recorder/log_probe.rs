@@ -1,6 +1,7 @@
-//! Tests for the health route whether the audit log can be written now. The recorder owns the probe.
+//! Checks whether the audit log can be written now, and the health route reports the result. The recorder owns the
+//! probe.
 //!
-//! The test runs on a separate thread, and waits there for the thread that writes the log. If the disk does not answer,
+//! The check runs on a separate thread, and waits there for the thread that writes the log. If the disk does not answer,
 //! both threads hang; the health route does not wait for them, but reports after a time limit that the log fails.
 
 use std::time::{Duration, Instant};

@@ -44,7 +44,7 @@ impl Exporter {
             .with_http_client(CollectorClient::new(spec))
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&spec.endpoint)
-            // The exporter's own limit, on the retries of a batch; it would otherwise be read from the environment.
+            // The exporter's limit on the retries of a batch, which it would otherwise read from the environment.
             .with_timeout(spec.timeout);
         let exporter =
             if spec.is_compressed { exporter.with_compression(Compression::Gzip) } else { exporter };
@@ -245,8 +245,9 @@ impl ExportReport {
         Self { log, told_dropped: 0, told_dropped_at: None, is_failing: false, told_outcome_at: None }
     }
 
-    /// Writes to the operator's log that spans were dropped, if some were since the last such line, and that line was
-    /// written long enough ago. `dropped` is the number of spans that were dropped since the start.
+    /// Writes to the operator's log that spans were dropped. Writes nothing if none were dropped since the last such
+    /// line, or if that line is more recent than [`LOG_PAUSE`]. `dropped` is the number of spans that were dropped since
+    /// the start.
     fn tell_dropped(&mut self, dropped: u64, now: Instant) {
         if dropped == self.told_dropped || !is_due(self.told_dropped_at, now) {
             return;

@@ -1,6 +1,6 @@
-//! Names the spans, attributes and events that the gateway exports. Names that OpenTelemetry's semantic conventions
-//! for generative AI and for MCP define are taken from there; all others begin with `flowgate.`. The code that records
-//! spans (`chat::turn_trace`, `mcp_proxy::exchange_trace` and others) uses these names.
+//! Defines the names of the spans, attributes and events that the gateway exports. A name that the semantic conventions
+//! of OpenTelemetry define, for generative AI or for MCP, is taken from there; all others begin with `flowgate.`. The
+//! code that records spans (`chat::turn_trace`, `mcp_proxy::exchange_trace` and others) uses these names.
 //!
 //! `docs/operations.md` has a table of these names, which a test compares with this file.
 

@@ -1,7 +1,8 @@
-//! Decides which names of tools and models spans may have: those that the operator has written in the policy or the
-//! configuration. An agent, a model or a server has chosen all other names, perhaps because untrusted text said so;
-//! the constant [`OTHER`] replaces them. The number of names is therefore bounded by the size of these files.
-//! `chat::turn_trace` and `mcp_proxy::exchange_trace` ask for the names.
+//! Decides which names of tools and models may appear in the spans of the telemetry: those that the operator has
+//! written in the policy or the configuration. An agent, a model or a server has chosen all other names, perhaps because
+//! untrusted text said so; the constant [`OTHER`] replaces them. The number of names is therefore bounded by the size of
+//! the policy and the configuration.
+//! `chat::turn_trace` and `mcp_proxy::exchange_trace` call this module for each name that they record.
 
 use std::collections::BTreeSet;
 

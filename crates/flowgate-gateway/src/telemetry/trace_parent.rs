@@ -26,7 +26,8 @@ pub(crate) fn read(headers: &HeaderMap) -> Option<SpanContext> {
     }
 }
 
-/// Parses `VERSION-TRACE-SPAN-FLAGS`, in lower-case hexadecimal; `None` if the value does not have this form.
+/// Parses `VERSION-TRACE-SPAN-FLAGS`, in lower-case hexadecimal; `None` if the value does not have this form, or if the
+/// id of the trace or of the span is 0, which the standard forbids.
 fn parse(value: &[u8]) -> Option<SpanContext> {
     let (head, rest) = value.split_at_checked(LENGTH)?;
     let mut parts = head.split(|byte| *byte == b'-');

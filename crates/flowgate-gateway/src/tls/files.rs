@@ -89,14 +89,14 @@ impl fmt::Display for TlsFileError {
         match &self.problem {
             TlsFileProblem::Unreadable(why) => f.write_str(why),
             TlsFileProblem::NoCertificate => f.write_str(
-                "the file contains no certificate; a certificate in PEM begins with `-----BEGIN \
+                "the file contains no certificate: name a PEM file, in which a certificate begins with `-----BEGIN \
                 CERTIFICATE-----`",
             ),
             TlsFileProblem::BadCertificate(number) => {
                 write!(f, "certificate {number} of the file cannot be parsed; replace it")
             }
             TlsFileProblem::NoKey => f.write_str(
-                "the file contains no private key; a key in PEM begins with `-----BEGIN PRIVATE KEY-----`",
+                "the file contains no private key: name a PEM file, in which a key begins with `-----BEGIN PRIVATE KEY-----`",
             ),
             TlsFileProblem::EncryptedKey => {
                 write!(f, "the key is encrypted: write it without a passphrase, by `openssl pkey -in {path}`")
@@ -144,20 +144,28 @@ impl TlsSettings {
         let replace = "replace it, and the next connection uses the new one";
         Some(match (time_problem(&certificate, since), time_problem(&certificate, soon)) {
             (Some(TimeProblem::Expired(end)), _) => {
-                let days = since.saturating_sub(end).as_secs() / DAY;
+                let days = days(since.saturating_sub(end));
                 format!(
-                    "{CERTIFICATE}: {shown} has expired {days} days ago, so clients refuse the connection: {replace}"
+                    "{CERTIFICATE}: {shown} expired {days} ago, so clients refuse the connection: {replace}"
                 )
             }
             (Some(TimeProblem::NotYet), _) => format!(
                 "{CERTIFICATE}: {shown} is not valid yet, so clients refuse the connection: check the clock of this machine"
             ),
             (None, Some(TimeProblem::Expired(end))) => {
-                let days = end.saturating_sub(since).as_secs() / DAY;
-                format!("{CERTIFICATE}: {shown} expires in {days} days: {replace}")
+                let days = days(end.saturating_sub(since));
+                format!("{CERTIFICATE}: {shown} expires in {days}: {replace}")
             }
             _ => return None,
         })
+    }
+}
+
+/// Returns a duration in whole days, as a text.
+fn days(duration: Duration) -> String {
+    match duration.as_secs() / DAY {
+        1 => "1 day".to_owned(),
+        days => format!("{days} days"),
     }
 }
 
@@ -245,8 +253,8 @@ impl TlsFiles {
         let certified = CertifiedKey::new(chain, key);
         // A key whose public part is unknown is refused as well: every supported kind of key has one.
         certified.keys_match().map_err(|_| failed(TlsFileProblem::KeyMismatch(self.certificate.clone())))?;
-        // With `client_ca`, clients have to show a certificate of these authorities.
         let unusable = |error: rustls::Error| failed(TlsFileProblem::Unusable(error.to_string()));
+        // With `client_ca`, clients have to show a certificate of these authorities.
         let verifier = match &self.client_ca {
             Some(path) => client_verifier(path, &provider)?,
             None => WebPkiClientVerifier::no_client_auth(),

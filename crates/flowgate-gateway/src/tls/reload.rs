@@ -73,8 +73,8 @@ impl ServerTls {
     pub(crate) async fn settings(self: &Arc<Self>) -> Arc<ServerConfig> {
         if let Ok(examined) = Arc::clone(&self.examined).try_lock_owned() {
             let tls = Arc::clone(self);
-            // On a thread that may wait for a slow disk. It also completes if the connection ends meanwhile. If it
-            // panics, the present settings stay in use.
+            // On a thread that may wait for a slow disk. The examination completes even if the connection ends
+            // meanwhile; if it panics, the present settings stay in use.
             let _ = tokio::task::spawn_blocking(move || tls.read_changed_files(examined)).await;
         }
         Arc::clone(&self.current())

@@ -75,7 +75,7 @@ impl MakeKeyRequest {
             );
         }
         if self.cost_per_day.is_some_and(|cost| !(cost > 0.0 && cost <= MAX_COST)) {
-            return Err(format!("cost_per_day: write a positive number up to {MAX_COST:e}"));
+            return Err(format!("cost_per_day: write a number above 0 and at most {MAX_COST:e}"));
         }
         if self.cost_per_day.is_some() && client.budget.prices.is_empty() {
             return Err(
@@ -167,8 +167,8 @@ impl ModelRoutes {
             limits,
         };
         let added = async {
-            // The database stores the head of the audit log before the key is valid: a log from which the record of the
-            // key is removed later is then noticed.
+            // The database stores the head of the audit log before the key is valid, so that a later removal of the
+            // record from the log is noticed.
             store.persist_log_head().await?;
             store.add_virtual_key(key, i64::try_from(MAX_KEYS).unwrap_or(i64::MAX)).await
         };
@@ -252,8 +252,8 @@ impl ModelRoutes {
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
         let revoked = async {
-            // The database stores the head of the audit log before the key is revoked: a log from which the record of
-            // the order is removed later is then noticed.
+            // The database stores the head of the audit log before the key is revoked, so that a later removal of the
+            // record from the log is noticed.
             store.persist_log_head().await?;
             // The scope of the key is the name under which its requests and spending are counted.
             store.revoke_virtual_key(&key.id, &scope(Some(&key.id))).await

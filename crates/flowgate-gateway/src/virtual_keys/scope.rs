@@ -1,5 +1,5 @@
-//! Separates the conversations of each virtual key from the conversations of the other keys of the same client. `chat`
-//! and `mcp_proxy` name conversations by it.
+//! Separates the conversations of each virtual key, and of each caller with a token, from the other conversations of
+//! the same client. `chat` and `mcp_proxy` use it to name conversations.
 //!
 //! Inside the gateway, the name of a conversation of a virtual key begins with the *scope* of the key, `«fgk:ID»`. A
 //! client cannot send such a name, since the header with the name is ASCII, and it never sees the scope. The digests of

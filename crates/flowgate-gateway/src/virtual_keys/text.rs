@@ -62,6 +62,7 @@ pub(crate) fn redact(text: &str) -> Cow<'_, str> {
     let mut redacted = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(PREFIX) {
+        // What follows the prefix is a key if it begins with enough digits.
         let length = after.bytes().take(DIGITS).take_while(|byte| is_digit(*byte)).count();
         redacted.push_str(before);
         redacted.push_str(if length == DIGITS { "[key]" } else { PREFIX });

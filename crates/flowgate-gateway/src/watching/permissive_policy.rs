@@ -78,12 +78,13 @@ fn unwatchable(invalid: &InvalidPolicy) -> String {
 fn stops_something(permissive: &Arc<Policy>, policy: &Policy) -> bool {
     // One requirement may be left: the one that permits every call. The last line checks that it is this one.
     let counter = HitCounter::new(permissive);
+    // A rule with the action `log` stops nothing.
     let is_rule =
         |kind: StatementHitKind| matches!(kind, StatementHitKind::Rule(action) if action != Action::Log);
-    let of_kind = |is_counted: &dyn Fn(StatementHitKind) -> bool| {
+    let count = |is_counted: &dyn Fn(StatementHitKind) -> bool| {
         counter.hits().iter().filter(|statement| is_counted(statement.kind)).count()
     };
-    if of_kind(&is_rule) > 0 || of_kind(&|kind| kind == StatementHitKind::Require) > 1 {
+    if count(&is_rule) > 0 || count(&|kind| kind == StatementHitKind::Require) > 1 {
         return true;
     }
     let monitor = Monitor::new(Arc::clone(permissive));

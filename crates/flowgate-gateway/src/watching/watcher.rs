@@ -6,9 +6,9 @@
 //! its verdict denies it. Any other event carries at least the label that it has in the conversation, since only the
 //! conversation knows which messages were pinned by the operator, pasted, or quoted from other texts.
 //!
-//! Under enforcement, a model would be shown a description of a tool, or a list of resources or prompts, only if its
-//! label flows to the requirement of every tool on offer. Any other such text is reported and not pushed: under
-//! enforcement it would be hidden, and so raise no label.
+//! Under enforcement, a model would be shown a description of a tool, or a list of resources or prompts, only if the
+//! label of this text flows to the requirement of every tool on offer. Any other such text is reported, and not pushed
+//! into the monitor: under enforcement it would be hidden, and so raise no label.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,8 @@ impl Watcher {
         self.showable = self.greatest_showable_label(running);
         let mut verdicts = Vec::new();
         while let Some(event) = running.trace().events().get(self.seen) {
-            // A pending call may still be withdrawn, so it and all later events are read at a later call.
+            // A pending call may still be withdrawn, so this event and all after it are judged when this method is
+            // called again. A call that was withdrawn is skipped.
             if event.status == Status::Pending {
                 break;
             }
@@ -90,9 +91,9 @@ impl Watcher {
         verdicts
     }
 
-    /// Returns the greatest label of a text that may be shown while every described tool can still be called. Bottom if
-    /// no tool was described, as under enforcement: the requirements of the tools that will be offered are not known
-    /// yet.
+    /// Returns the greatest label that a text may have to be shown to a step that may call every tool described in the
+    /// conversation. `running` is the monitor of the conversation. Returns bottom if no tool was described, as under
+    /// enforcement: the requirements of the tools that will be offered are not known yet.
     fn greatest_showable_label(&self, running: &Monitor) -> Label {
         let tools: Vec<&Tool> = running
             .trace()
@@ -192,8 +193,8 @@ impl Watcher {
             label.is_some_and(|label| label.flows_to(&clearance))
         };
         first_objection(&findings).or_else(|| {
-            let is_read = self.monitor.clearance("model").is_none_or(is_cleared);
-            (!is_read).then(|| "its label exceeds the clearance of `model`".to_owned())
+            let may_be_read = self.monitor.clearance("model").is_none_or(is_cleared);
+            (!may_be_read).then(|| "its label exceeds the clearance of `model`".to_owned())
         })
     }
 }

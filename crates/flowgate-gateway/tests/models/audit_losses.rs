@@ -205,7 +205,7 @@ fn a_database_that_was_deleted_is_noticed() {
         home.start().stop();
         moved(&file, &aside);
         moved(&other, &file);
-        assert!(refused(&home).contains("names another database than this one"), "{}", refused(&home));
+        assert!(refused(&home).contains("this is not the database that"), "{}", refused(&home));
         moved(&aside, &file);
         home.start().stop();
     }

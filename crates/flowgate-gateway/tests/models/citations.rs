@@ -1,5 +1,5 @@
-//! Tests of citations: an answer cites only what the client's own documents have, and what the model was shown of them as
-//! a whole.
+//! Tests of citations in the Messages API: an answer cites only documents that the model was shown as a whole, and only
+//! passages that the client's own copy of the document contains.
 
 use flowgate_lm::chat::{Citation, CitedPiece, Completion, DocumentKind};
 use flowgate_lm::wire::Api;
@@ -15,23 +15,26 @@ const GREEN: &str = "The grass is green. ";
 const ANSWER: &str = "It is green.";
 const LINK: &str = "https://evil.example/?q=1";
 
+/// Returns a document of a client's request that the answer may cite.
 fn document(title: &str, text: &str) -> Value {
     let source = json!({"type": "text", "media_type": "text/plain", "data": text});
     json!({"type": "document", "title": title, "source": source, "citations": {"enabled": true}})
 }
 
+/// Returns the result of a search, in a client's request, that the answer may cite.
 fn found(source: &str) -> Value {
     let content = json!([{"type": "text", "text": "The sky is blue."}, {"type": "text", "text": GREEN}]);
     json!({"type": "search_result", "title": "T", "source": source, "content": content, "citations": {"enabled": true}})
 }
 
-/// A citation as a server reports it.
+/// Returns a citation as the model's server reports it, with a title and a source that the client's document does not
+/// have.
 fn cites(kind: DocumentKind, index: usize, text: &str, (start, end): (usize, usize)) -> Citation {
     let (title, source) = (Some("the server's".to_owned()), Some("its".to_owned()));
     Citation { kind, index, title, source, text: text.to_owned(), start, end }
 }
 
-/// An answer with this text, of which each of `pieces` cites a passage.
+/// Returns an answer of the model with this text. `pieces` has parts of the text, each with the passage that it cites.
 fn answer(text: &str, pieces: &[(&str, Citation)]) -> Completion {
     let cited = |(piece, citation): &(&str, Citation)| {
         let start = text.find(piece).unwrap();
@@ -40,7 +43,7 @@ fn answer(text: &str, pieces: &[(&str, Citation)]) -> Completion {
     Completion { citations: pieces.iter().map(cited).collect(), ..says(text) }
 }
 
-/// A request with these parts before the question.
+/// Returns the body of a request whose message has these parts, such as documents, before a question.
 fn request(parts: &Value, streams: bool) -> Value {
     let question = json!({"type": "text", "text": "What colour is the grass?"});
     let content: Vec<Value> = parts.as_array().unwrap().iter().cloned().chain([question]).collect();
@@ -54,6 +57,7 @@ fn request(parts: &Value, streams: bool) -> Value {
     })
 }
 
+/// Sends a request. Returns the name of the conversation and the body of the answer.
 fn send(gateway: &TestGateway, body: &Value) -> (Option<String>, String) {
     let headers = [("authorization", &*format!("Bearer {KEY}"))];
     let (status, conversation, text) =
@@ -86,8 +90,9 @@ fn blocks(text: &str, streams: bool) -> Vec<(String, Vec<Value>)> {
     blocks
 }
 
-/// Asks about these parts, and compares the blocks of the answer: their texts, and the citations of each. Returns the
-/// bodies that the upstream received.
+/// Asks about these parts, streamed and not, and checks the blocks of the answer: their texts, and the citations of
+/// each (`expected`). The first argument has the form of the upstream, further settings of the client, and the policy;
+/// `completion` is what the upstream answers. Returns the bodies that the upstream received.
 fn check(
     (form, more, policy): (Api, &str, &str),
     parts: &Value,
@@ -108,17 +113,19 @@ fn check(
     upstream.bodies()
 }
 
+/// Returns a citation of a document as the client receives it.
 fn of_document(index: usize, title: &str, text: &str, (start, end): (usize, usize)) -> Value {
     json!({"type": "char_location", "cited_text": text, "document_index": index, "document_title": title,
         "start_char_index": start, "end_char_index": end, "file_id": null})
 }
 
+/// Returns the blocks of [`ANSWER`] in which the word `green` has this citation.
 fn pieces(citation: Value) -> [(&'static str, Vec<Value>); 3] {
     [("It is ", vec![]), ("green", vec![citation]), (".", vec![])]
 }
 
-/// The positions are those in the client's copy, and its titles. Whether or not a rule could stop the text, an answer with
-/// citations is not sent before its end.
+/// The client receives the positions and the title of its own copy. This holds with a policy whose rules can stop
+/// replies, and without such rules.
 #[test]
 fn a_document_that_the_model_is_shown_is_cited() {
     let parts = json!([document("S", "Grün."), document("T", &format!("Über: {GREEN}Blau."))]);
@@ -142,7 +149,8 @@ fn a_document_that_the_model_is_shown_is_cited() {
     }
 }
 
-/// Without a citation that the client's copy confirms, the answer is one block, whatever the upstream reports.
+/// If no reported passage is in the client's copy, or the policy does not permit it, the answer is one block without
+/// citations, whatever the upstream reports.
 #[test]
 fn nothing_else_is_cited() {
     let parts = json!([
@@ -152,7 +160,7 @@ fn nothing_else_is_cited() {
     let none: &[(&str, Vec<Value>)] = &[(ANSWER, vec![])];
     let text = DocumentKind::Text;
     let green = cites(text, 0, GREEN, (0, 20));
-    // A text that the client does not have, a document that it does not have, and another kind of place.
+    // A passage and a document that the client does not have, and two passages in documents of another kind.
     for citation in [
         cites(text, 0, "The grass is hidden.", (0, 20)),
         cites(text, 2, GREEN, (0, 20)),
@@ -187,7 +195,7 @@ fn nothing_else_is_cited() {
             "{bodies:?}"
         );
     }
-    // A text without citations of its documents has none either.
+    // The client has not enabled citations for its document.
     let mut plain = document("T", GREEN);
     plain["citations"] = Value::Null;
     let bodies = check((Api::Messages, SHOWS_ALL, POLICY), &json!([plain]), &completion, none);
@@ -205,8 +213,8 @@ fn a_changed_piece_is_not_cited() {
     check((Api::Messages, SHOWS_ALL, POLICY), &json!([document("T", GREEN)]), &completion, &expected);
 }
 
-/// A client that sends an answer back with its citations continues the conversation, and the citations reach no model:
-/// neither the gateway's nor others.
+/// A client that sends an answer back with citations, those of the gateway or others, continues the conversation. The
+/// citations reach no model.
 #[test]
 fn a_conversation_with_citations_goes_on() {
     for more in [SHOWS_ALL, SHOWS_TRUSTED] {

@@ -20,8 +20,8 @@ const STORE: &str = "the gateway's database failed, and the request was not stor
 const UNRECORDED: &str = "the request was not stored, since the audit log cannot be written; a call that was \
     already sent to an MCP server may have run: check that before you send it again; the log of the gateway \
     has the reason";
-const MODEL: &str =
-    "the model's server sent no answer that can be forwarded; the log of the gateway has the reason";
+const MODEL: &str = "the model's server sent no answer that can be forwarded: try again later, or ask the operator of \
+    the gateway; the log of the gateway has the reason";
 const SERVER: &str =
     "no answer is shown: the server sent none that can be forwarded, or the policy withholds it";
 

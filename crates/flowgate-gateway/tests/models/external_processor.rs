@@ -151,8 +151,9 @@ fn what_refers_to_an_earlier_answer_is_refused() {
     let home = GatewayHome::new(text, POLICY);
     let gateway = home.start();
     let run = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let earlier = "refers to a chat at the provider, which has no label here: send the whole chat";
-    let item = "refers to items at the provider, which have no label here: send the items themselves";
+    let earlier =
+        "refers to a chat at the provider, which this gateway cannot read and judge: send the whole chat";
+    let item = "refers to items at the provider, which this gateway cannot read and judge: send the items themselves";
     for (fields, why) in [
         (r#""input":"hi","previous_response_id":"resp_1_1_0123456789abcdef_c""#, earlier),
         (r#""input":[{"type":"item_reference","id":"msg_resp_1_1_0123456789abcdef_c"}]"#, item),

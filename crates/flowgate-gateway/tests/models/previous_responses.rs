@@ -262,7 +262,7 @@ fn references_give_no_access_to_other_conversations() {
     let go_on = || user("go on");
     let whole = || json!({"input": [secret, answer, go_on()]});
     let gone = "`input` refers to an item of an answer that no conversation of this client has";
-    let foreign = "`input[1].id` is not that of an item of the gateway's answers";
+    let foreign = "`input[1].id` is not the id of an item in an answer of this gateway";
     let invented = |id: &str| json!({"input": [secret, refer(&json!(id)), go_on()]});
     let mut beside = whole();
     beside["previous_response_id"] = first["id"].clone();

@@ -1,5 +1,9 @@
-//! Tests of tools that the provider runs: a client may declare them if its policy labels what they return; each call is
-//! judged, runs in a request of its own, and its output has the label of the policy.
+//! Tests of tools that the provider runs (web searches, pages, code): a client may declare one if its policy labels
+//! what it returns. Each call is judged and runs in a request of its own, and its output has the label that the policy
+//! gives to it.
+//!
+//! `approved_searches` has the tests of searches that a person approves, and `mcp_servers` those of MCP servers that
+//! the provider calls.
 
 mod approved_searches;
 mod mcp_servers;
@@ -14,8 +18,10 @@ use serde_json::{Value, json};
 use crate::gateway::{GatewayHome, KEY, POLICY, TestGateway, config};
 use crate::upstream::{UpstreamDouble, calls, says, text_of};
 
+/// The further settings of the client: what its user says is trusted.
 const MORE: &str = "user-messages = \"trust-unmarked-even-if-pasted\"";
-/// What the policy says about the search.
+/// The statements of the policy about the search: its result is untrusted, and any text but a password may become a
+/// query.
 const SEARCH: &str = r#"
 label out.content as untrusted if:
     (out: ToolOutput) is tool:web_search
@@ -29,7 +35,9 @@ raise "no passwords in searches" if:
 const APIS: [(Api, &str); 3] =
     [(Api::Messages, "messages"), (Api::Responses, "responses"), (Api::GenerateContent, "generate-content")];
 
-/// Searches once, for the last word of the user's message, and obeys what it is shown of the result.
+/// Answers as the double of the model's server. As the provider that runs a search, returns a result with an order of a
+/// stranger. As the model of the chat, searches once, for `hunter2` if it is shown this password and for `otters`
+/// otherwise, and obeys the order if it is shown the result.
 fn searches(request: &Request) -> Completion {
     let shown = text_of(request);
     if shown.contains("Search the web") {
@@ -46,7 +54,8 @@ fn searches(request: &Request) -> Completion {
     }
 }
 
-/// The body of a request with these texts of the user and the model in turn, which declares the search and `send`.
+/// Returns the path and the body of a request in the form of `api`. It declares the search and the function `send`, and
+/// has these texts: of the user and the model in turn, the user first.
 fn body(api: Api, texts: &[&str]) -> (&'static str, String) {
     let schema = json!({"type": "object"});
     let turns = |model: &str| -> Vec<(String, &str)> {
@@ -89,13 +98,14 @@ fn body(api: Api, texts: &[&str]) -> (&'static str, String) {
     }
 }
 
+/// Sends the request of [`body`]. Returns the status and the body of the answer.
 fn ask(gateway: &TestGateway, api: Api, texts: &[&str]) -> (u16, String) {
     let (path, body) = body(api, texts);
     let key = format!("Bearer {KEY}");
     gateway.post(path, &[("authorization", &key)], &body)
 }
 
-/// Whether a request to the upstream declares a search by the provider.
+/// Returns whether a request to the upstream has the provider search, which no request for a step of the chat does.
 fn declares_search(body: &str) -> bool {
     ["web_search_20250305", r#"{"type":"web_search"}"#, "googleSearch"].iter().any(|name| body.contains(name))
 }
@@ -128,8 +138,8 @@ fn a_search_runs_alone_and_its_result_is_labelled() {
     }
 }
 
-/// What a tool of the provider returned is labelled by the present policy after a change of the policy, also when what was
-/// carried over is loaded again.
+/// After a change of the policy, what a tool of the provider returned earlier has the label of the new policy, also
+/// after another restart.
 #[test]
 fn a_search_is_carried_over_to_a_changed_policy() {
     let search = |label: &str| SEARCH.replacen("as untrusted if", &format!("as {label} if"), 1);
@@ -175,7 +185,7 @@ struct ToolRow {
     declared: &'static str,
 }
 
-/// All tools of all forms but the search, for which there are tests of its own.
+/// The tools that the provider runs in each form, without the search, which has tests of its own.
 fn other_tools() -> [ToolRow; 5] {
     const PAGE: [&str; 4] = ["web_fetch", "url", "https://a.example/otters", "Fetch the address"];
     const CODE: [&str; 4] = ["code_execution", "code", "print('otters')", "Run the code"];
@@ -307,7 +317,8 @@ fn a_search_is_refused_if_the_policy_does_not_label_its_result() {
         TestGateway::configured(&config(&upstream.url, "messages", MORE), &format!("{POLICY}{all}"));
     let (status, answer) = ask(&gateway, Api::Messages, &["Search."]);
     assert!(status == 400 && answer.contains("the policy has to label its outputs"), "{answer}");
-    // The name belongs to a server, by the prefix of its tools: the label of `web/search` is not about the provider's.
+    // By its prefix `web_`, the server `web` has a tool with the name `web_search`. The label of that tool,
+    // `web/search`, is not about the provider's search.
     let of_server = "label out.content as trusted if:\n    (out: ToolOutput) is tool:web/search\n";
     let upstream = UpstreamDouble::new(searches);
     let text = config(&upstream.url, "messages", &format!("{MORE}\nmcp = [\"web\"]"))
@@ -326,7 +337,7 @@ fn a_search_is_refused_if_the_policy_does_not_label_its_result() {
     assert!(upstream.bodies().is_empty());
 }
 
-/// A search that the policy denies reaches nobody.
+/// A search that the policy denies is sent to no server.
 #[test]
 fn a_denied_search_does_not_run() {
     for (api, name) in APIS {
@@ -446,8 +457,8 @@ fn a_turn_has_at_most_sixteen_searches() {
     assert_eq!(upstream.bodies().iter().filter(|body| declares_search(body)).count(), 16);
 }
 
-/// The model receives an error as the output of a search without a result, and the turn continues. An error carries more
-/// than an output: the policy shows outputs, and hides errors.
+/// The model receives an error as the output of a search without a result, and the turn continues. An error carries
+/// more than an output: the policy shows outputs, and hides errors.
 #[test]
 fn a_search_without_a_result_is_an_error_of_the_tool() {
     let trusted = SEARCH.replace("as untrusted", "as trusted");

@@ -258,7 +258,7 @@ fn remembered_texts_can_be_listed_and_cleared() {
             (status, body.as_str()),
             (
                 404,
-                r#"{"detail":"the configuration has no client of this name that you may see: GET /api/v1/quotations lists them"}"#
+                r#"{"detail":"the configuration has no client of this name that you may see: GET /api/v1/quotations lists the clients"}"#
             )
         );
     }

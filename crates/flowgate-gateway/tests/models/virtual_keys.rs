@@ -238,7 +238,7 @@ fn requests_for_keys_are_checked() {
         ("a", json!({"requests_per_minute": 0}), 400, "a limit of 0"),
         ("a", json!({"tokens_per_day": 0}), 400, "a limit of 0"),
         ("a", json!({"cost_per_day": 1.0}), 400, "no model has a price"),
-        ("a", json!({"cost_per_day": -1.0}), 400, "cost_per_day: write a positive number"),
+        ("a", json!({"cost_per_day": -1.0}), 400, "cost_per_day: write a number above 0"),
         ("a", json!({"models": ["large"]}), 400, "this client may not ask for `large`"),
         ("a", json!({"tenant": "bank"}), 400, "does not have the form"),
         ("a", json!({"policy": "none.flow"}), 400, "does not have the form"),
@@ -276,11 +276,11 @@ fn a_key_follows_its_client_through_reloads() {
     home.edit("[clients.agent]\n", "[clients.agent]\ntenant = \"bank\"\n");
     home.save();
     reload();
-    refused("the client of the key is no longer configured");
+    refused("the client of the key was removed from the configuration, or has another tenant now");
     home.edit("[clients.agent]\ntenant = \"bank\"\n", "[clients.renamed]\n");
     home.save();
     reload();
-    refused("the client of the key is no longer configured");
+    refused("the client of the key was removed from the configuration, or has another tenant now");
     // The client is back, and so is its key.
     home.edit("[clients.renamed]\n", "[clients.agent]\n");
     home.save();

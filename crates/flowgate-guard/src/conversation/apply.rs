@@ -1,8 +1,8 @@
 //! Executes the inputs of a conversation, such as a message of the model or a person's decision. An input takes effect
-//! only through this file, both live and in a replay.
+//! only through this module, both live and in a replay.
 //!
 //! [`Conversation::submit`] executes an input and records it in the journal. The public methods of [`super::inputs`]
-//! construct inputs and submit them; a [replay](super::replay) executes recorded ones. This file only selects the
+//! construct inputs and submit them; a [replay](super::replay) executes recorded ones. This module only selects the
 //! function that executes an input; the other files of `conversation` implement these functions. Invariant: the effect
 //! of an input depends on the conversation, on the content of the input and on its [context](InputContext), and on
 //! nothing else.
@@ -93,8 +93,8 @@ impl InputOutcome {
         if let Self::Carried(result) = self { result } else { Ok(()) }
     }
 
-    /// Whether the input is to be recorded in the journal: unless it changed nothing. A replay stops at an
-    /// [inapplicable](Self::Inapplicable) input, so such an input is not recorded either.
+    /// Returns whether the input is to be recorded in the journal. An input that changed nothing is not recorded. An
+    /// [inapplicable](Self::Inapplicable) input is not recorded either, because a replay would stop there.
     pub(super) fn has_changed(&self) -> bool {
         !matches!(self, Self::Unchanged | Self::Inapplicable)
     }

@@ -1,6 +1,6 @@
 //! Processes the calls of a step, one after the other: parses a call, executes a `look`, [fills](super::slot_filling)
 //! slots, has the monitor judge the call, asks a person where the policy requires that, and then releases or refuses
-//! the call. [`super`] calls this file in each phase of a call.
+//! the call. [`super`] calls this module in each phase of a call.
 //!
 //! Invariant: a call is released only by `redeem_permit`, after the monitor has permitted it.
 
@@ -39,8 +39,8 @@ impl Conversation {
         let label = self.last_step().map_or(*self.labels.base(), |step| step.label);
         self.turn.outcome.spent.refused += 1;
         let text = refusal::malformed_refusal(message, advice);
-        // The placeholder of a hidden refusal needs the tool. This refusal has the label of its step, so no view shows
-        // the step and hides the refusal.
+        // The tool is needed only for the placeholder of a refusal that a view hides. A view that shows the step also
+        // shows this refusal, because the refusal has the label of the step.
         self.set_outcome(index, CallOutcome::Refused { text, label, tool: None, stopped: None });
     }
 

@@ -6,8 +6,10 @@
 //! were permitted by the earlier policy and count as run; no permit and no approval is carried over. What the calls
 //! wrote to external state keeps the labels that the earlier policy gave it.
 //!
-//! The recorded inputs do not contain activity outside the chat. The caller repeats this activity between them, as in a
-//! replay, and takes the handed-over calls that ran there with [`Conversation::take_earlier_handed_over_call`].
+//! The recorded inputs do not contain what happened outside the chat, such as a call that the client ran through the
+//! gateway's MCP proxy. The caller repeats each such event between the inputs where it happened, as in a replay. If the
+//! event is a call that the model's last message had handed to the client, the caller takes it with
+//! [`Conversation::take_earlier_handed_over_call`].
 //!
 //! The journal of the new conversation records the carried turns as [`Input::Carried`], [`Input::CarriedRun`] and the
 //! inputs of the client, so that a replay needs the new policy alone.
@@ -207,7 +209,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds an answer of the model, an [`Input::Carried`], and records its texts in the memory of the client.
+    /// Adds an answer of the model to the conversation, and records its texts in the memory of the client. `answer` is
+    /// an [`Input::Carried`].
     fn carry_answer(
         &mut self,
         client: &mut ClientProfile,
@@ -219,8 +222,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds a call that ran without the client, an [`Input::CarriedRun`], and records its texts in the memory of the
-    /// client.
+    /// Adds a call that ran without the client to the conversation, and records the texts of the call and of its answer
+    /// in the memory of the client. `run` is an [`Input::CarriedRun`].
     fn carry_run(
         &mut self,
         client: &mut ClientProfile,
@@ -233,8 +236,9 @@ impl Conversation {
     }
 
     /// Adds a step that the model wrote under another policy: one call, which ran without the client, and the answer of
-    /// its tool. The present policy labels the answer. The text of the step is not known here: what the client received
-    /// of this text is part of the carried answer that follows.
+    /// its tool. The tool is given by its server (`None` for a local tool) and its name. The present policy labels the
+    /// answer. The text of the step is not known here: what the client received of this text is part of the carried
+    /// answer that follows.
     ///
     /// # Errors
     /// If the session has no room for the call or its answer.

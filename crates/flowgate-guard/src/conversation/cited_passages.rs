@@ -1,10 +1,10 @@
-//! Judges the citations of a reply: the passages of the client's documents that the model says it relies on.
+//! Judges the citations of a reply before the client receives them: the passages of the client's documents that support
+//! the reply, according to the model. [`super::generation`] passes the citations of each reply to this module.
 //!
-//! A passage is text that the client itself has sent, so the only thing that a citation tells the client is which
-//! passage the model chose. The label of the reply covers this choice. Still, a program may show passages, titles and
-//! sources as it shows the reply, and the choice among many of them can spell a text or an address. A citation is
-//! therefore released only if nothing in it would be changed or stopped in a reply. [`super::generation`] passes the
-//! citations of each reply to this file.
+//! A passage is text that the client itself has sent, so a citation tells the client only which passage the model
+//! chose. The label of the reply covers this choice. However, the client may show passages, titles and sources to its
+//! user, and the model can choose them so that together they spell a forbidden text or address. A citation is therefore
+//! released only if its texts could be released, unchanged, as a reply.
 
 use flowgate::label::Label;
 use flowgate::trace::{Message, TraceEntry};
@@ -14,13 +14,14 @@ use super::{Conversation, ModelReply, blocking_messages};
 use crate::links::DisarmedReply;
 
 impl Conversation {
-    /// Returns the cited pieces of a reply that the client may receive, at their positions in the text of `reply`. The
-    /// model has written `written`, with the citations `pieces`; `label` is the label of the step that wrote it. Drops
+    /// Returns the cited pieces of a reply that the client may receive, at their positions in the text of `reply`.
+    /// `written` is the text that the model wrote, before the guard changed it to that of `reply`; `pieces` are its
+    /// cited pieces, and `label` is the label of the step that wrote it. Drops
     ///
-    /// * all citations of a reply that is withheld, or of which the client demands a form,
+    /// * all citations, if the reply is withheld, or if the client demands a form (JSON) of the reply,
     /// * the citations of a piece of the text that was changed,
     /// * a citation with an address that the policy does not permit in the reply, and
-    /// * all citations if a rule stops a message with their texts.
+    /// * all citations, if a rule stops a message that consists of their texts.
     pub(super) fn judge_citations(
         &mut self,
         pieces: Vec<CitedPiece>,
@@ -33,7 +34,7 @@ impl Conversation {
         }
         let mut pieces = carried_over(pieces, written, &reply.text);
         let method = self.settings.method.name();
-        // The addresses of all citations together have the limit of one text.
+        // One judge of addresses for all citations: its limit on the number of addresses applies to them together.
         let mut links = DisarmedReply::new(&self.monitor, method, label, self.numbers.addresses_mut());
         for piece in &mut pieces {
             piece.citations.retain(|citation| {
@@ -45,6 +46,7 @@ impl Conversation {
             return pieces;
         }
         let texts = pieces.iter().flat_map(|piece| &piece.citations).flat_map(Citation::shown_texts);
+        // The rules examine the texts of all citations as one message of the model.
         let message = Message::new("assistant", texts.collect::<Vec<_>>().join("\n"));
         let examined = self.monitor.push_generated(TraceEntry::from(message), label);
         // If the session has no room for the texts, no rule could examine them.

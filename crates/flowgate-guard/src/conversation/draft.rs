@@ -1,6 +1,6 @@
 //! Decides what happens to a *draft*, a message that the model wrote with everything in view: asks the method of the
 //! conversation whether the draft is accepted, or is rewritten from a smaller view. [`super::generation`] passes each
-//! message of the model to this file.
+//! message of the model to this module.
 //!
 //! A draft that is rewritten has one effect only: it has determined the label of the smaller view. This choice reveals
 //! bits of hidden text, which are counted in the usage of the turn ([`crate::method::draft`]). Some methods accept the

@@ -1,5 +1,5 @@
-//! Adds the texts that a client sends to an embedding model to the trace. The embeddings route of the gateway calls
-//! this file. The texts become one event: the policy labels this event, and rules of the policy can judge to which
+//! Adds to the trace the texts that a client sends to an embedding model. The embeddings route of the gateway calls
+//! this module. The texts become one event: the policy labels this event, and rules of the policy can judge to which
 //! model the texts go.
 //!
 //! A client may embed texts that it was shown, such as answers of tools. So the event carries at least the labels of

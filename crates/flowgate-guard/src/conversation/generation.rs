@@ -1,11 +1,11 @@
 //! Generates the steps of a conversation: chooses the label of the next step, shows the model a view at that label, and
 //! adds the model's message to the chat.
 //!
-//! The [method](crate::method) of the conversation says how the label is chosen: the lowest first, by a draft, or by
-//! a screener. A draft is a message that was written with everything in view, and may be rewritten. A screener is a
-//! model that names the hidden regions that the step needs. [`super`] advances through the phases and calls this file
-//! for a step; [`super::apply`] passes the model's message and the screener's answer in. Invariant: a step is shown
-//! only what flows to its label, and its label flows to the clearance of the model.
+//! The [method](crate::method) of the conversation says how the label is chosen: the lowest label first, by a draft (a
+//! message that was written with everything in view, and may have to be rewritten), or by a screener (a model that
+//! names the hidden regions that the step needs). [`super`] advances through the phases and calls this module for each
+//! step; [`super::apply`] passes in the model's message and the screener's answer. Invariant: a step is shown only what
+//! flows to its label, and its label flows to the clearance of the model.
 
 use std::sync::Arc;
 
@@ -22,9 +22,11 @@ use crate::screener::TaggedChat;
 use crate::view::{CallOutcome, ConversationItem, ModelStep, StepCall, View, ViewBuilder, ViewPrefix};
 
 impl Conversation {
-    /// Begins the next step: chooses its label and shows the model a view. If the method needs one, first asks a model
-    /// that selects the tools or screens the regions. Ends the level (the steps that the model writes at one label), or
-    /// the turn, at a limit. Returns `None` if there is nothing to ask now; the phase then says how the turn continues.
+    /// Begins the next step: chooses its label and shows the model a view. If the method has a model that selects the
+    /// tools of the turn or screens the hidden regions, asks this model first; its answer arrives in
+    /// [`take_screening`](Self::take_screening). At a limit, ends the level (the steps that the model writes at one
+    /// label) or the turn instead. Returns what is needed next; `None` if nothing has to be asked now, so that the
+    /// phase says how the turn continues.
     pub(super) fn next_generation(&mut self) -> Option<Need> {
         let level = self.labels.level()?;
         if self.turn.outcome.spent.messages >= self.settings.messages {
@@ -36,8 +38,8 @@ impl Conversation {
             self.end_level(Some(TurnEnd::Steps));
             return None;
         }
-        // The level ends as if the model wrote a message without calls on it. No step on a lower level observes the
-        // difference.
+        // The model may not read what this level shows. The level ends as if the model had written a message without
+        // calls on it, so no step on a lower level observes the difference.
         if !level.label.flows_to(&self.clearance.model) {
             self.end_level(Some(TurnEnd::Clearance));
             return None;
@@ -53,7 +55,7 @@ impl Conversation {
             return Some(Need::Screen(selector.question(request)));
         }
         self.labels.count_step();
-        // The join of the labels of all that a step could be shown.
+        // The join of the labels of everything that a step could be shown.
         let full_label = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
         let label = if self.settings.method.shows_everything() {
             self.clamp_to_clearance(full_label().join(self.labels.base()))
@@ -62,6 +64,7 @@ impl Conversation {
         };
         if let Some(screener) = self.settings.method.screener() {
             let nonce = self.settings.key.nonce(self.numbers.screenings());
+            // The view for the screener: `names` are the regions that a step at `label` would not be shown.
             let View { request, names, .. } =
                 self.view_builder(Some((&nonce, self.clearance.screener))).build(label);
             let may_ask = !names.is_empty() && label.flows_to(&self.clearance.screener);
@@ -83,7 +86,7 @@ impl Conversation {
         if let Some(label) = self.labels.take_chosen() {
             return Some(self.show_screened(label));
         }
-        // A message above the base label is a draft, if the method judges drafts.
+        // If the method judges drafts, a message that was written above the base label is a draft.
         self.step.set_draft(self.drafts.is_some() && label != *self.labels.base());
         Some(self.show(label))
     }
@@ -116,16 +119,15 @@ impl Conversation {
         self.phase = ConversationPhase::Showing(label);
     }
 
-    /// Returns the label of what the next step needs, as far as the clearance of the model allows. This label is the
-    /// join of the labels of the regions that the screener's `answer` names, of the regions that the screener may not
-    /// read, and of everything that was omitted from the screener's view. A missing or invalid answer counts as one
-    /// that names all regions. `names` are the regions that were hidden in that view. Counts the bits of hidden text
+    /// Returns the label of what the next step needs, lowered to the clearance of the model. It is the join of the base
+    /// label and of the labels of the regions that the screener's `answer` names, of the regions that the screener may
+    /// not read, and of everything that was omitted from the screener's view. `names` are the regions that this view
+    /// hid or tagged. A missing or invalid answer counts as one that names all of them. Counts the bits of hidden text
     /// that the choice reveals.
     pub(super) fn needed_label(&mut self, names: &HiddenRegions, answer: Option<&[String]>) -> Label {
         // An answer with an unknown name is invalid.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
-        // The choice selects one of the labels, and one of the sets of regions; the smaller number bounds what it
-        // reveals.
+        // What the choice reveals has at most as many bits as a label, and at most one bit for each region.
         self.turn.outcome.spent.bits += self.monitor.policy().space().bits().min(names.len());
         // The screener cannot judge what it was not shown.
         let omitted =
@@ -138,8 +140,8 @@ impl Conversation {
         self.clamp_to_clearance(needed.fold(omitted, |label, hidden| label.join(&hidden.label)))
     }
 
-    /// Shows the model a view at the label that a screener chose. The stores to which the step could write are raised
-    /// first: whether it writes may depend on hidden text.
+    /// Shows the model a view at a label that a screener or the caller chose. This choice may depend on hidden text,
+    /// and so may what the step writes: the labels of the stores to which it could write are raised first.
     pub(super) fn show_screened(&mut self, label: Label) -> Need {
         let base = *self.labels.base();
         if label != base {
@@ -149,8 +151,8 @@ impl Conversation {
     }
 
     /// Starts a step with this bound: builds its view, and returns the need for the model's message. The beginning of
-    /// the last view is reused if it cannot have changed. The label of the view is the bound, or, if labels of steps
-    /// float, the join of the labels of what is shown.
+    /// the last view is reused if it cannot have changed. The label of the view is the bound or, if the label of the
+    /// step floats ([`float_from`](Self::float_from)), the join of the labels of what is shown.
     fn show(&mut self, bound: Label) -> Need {
         // A selection of tools is valid for one turn only, so its view is neither reused nor cached.
         let has_selected_tools = self.turn.selected_tools.is_some();
@@ -167,15 +169,15 @@ impl Conversation {
         if !has_selected_tools {
             self.items.cache_view(view.clone(), summary);
         }
-        if let Some((raised_to, raise_to)) = self.labels.record_step(&bound, &view.label)
+        if let Some((raised_up_to, raise_to)) = self.labels.record_step(&bound, &view.label)
             && self.settings.step_labels == StepLabelling::Floating
             && !self.settings.method.shows_everything()
         {
             // With floating labels, the label of a step depends on what the step is shown. Whether a store carries a
             // higher label must not tell an observer whether such a step wrote to it, so all stores that the step could
-            // write to are raised first. With fixed labels, the label tells nothing; a method that shows everything does
-            // not promise to hide it (`docs/guard.md`).
-            self.monitor.raise_stores_for_view(&raised_to, &raise_to);
+            // write to are raised first. With fixed labels, the label of a step reveals nothing. A method that shows
+            // everything does not promise to hide whether a step wrote (`docs/guard.md`).
+            self.monitor.raise_stores_for_view(&raised_up_to, &raise_to);
         }
         self.turn.outcome.spent.hidden += view.names.len();
         self.step.show(view.clone());
@@ -187,16 +189,16 @@ impl Conversation {
     fn float_from(&self, bound: &Label) -> Option<Label> {
         let shows_all = self.settings.method.shows_everything() && self.drafts.is_none();
         match self.settings.step_labels {
-            // Nothing that could be shown is hidden from the step, so it depends only on what it is shown.
+            // Nothing that could be shown is hidden from the step, so its label depends only on what the step is shown.
             StepLabelling::Floating if shows_all => Some(self.labels.least()),
             // In all other cases, only a step at the base label may float.
             _ => self.labels.float_from(bound),
         }
     }
 
-    /// Takes the model's next message: judges its text and its reasoning for the user, adds the step to the chat, and
-    /// continues with its calls. A message without calls ends the level. Returns the bound of the accepted step; `None`
-    /// if a draft has to be rewritten, or no message was awaited.
+    /// Takes the model's next message: judges its text and its reasoning before the user receives them, adds the step
+    /// to the chat, and continues with its calls. A message without calls ends the level. Returns the bound of the
+    /// accepted step; `None` if the message is a draft that has to be rewritten, or if no message was awaited.
     pub(super) fn take_completion(&mut self, completion: Completion) -> Option<Label> {
         let view = self.step.take_view()?;
         self.turn.outcome.spent.messages += 1;
@@ -237,7 +239,7 @@ impl Conversation {
         Some(bound)
     }
 
-    /// Ends the step in progress, for which the model gave no answer, and its level.
+    /// Ends the step in progress, because the model gave no answer, and ends the level of the step.
     pub(super) fn fail_step(&mut self) {
         self.step.clear();
         self.end_level(Some(TurnEnd::Model));
@@ -253,20 +255,20 @@ impl Conversation {
         self.phase = ConversationPhase::User;
     }
 
-    /// Judges a reply or the reasoning of the model before the user sees it: a text that a rule forbids is withheld. In
-    /// any other text, forbidden URLs are disarmed and placeholders are replaced. `label` is the label of the step that
-    /// wrote the text, and `hidden` is the number of hidden regions of the view that the step was shown. `is_json` is
-    /// true if the client expects JSON; forbidden URLs are then searched in the decoded strings of the JSON text.
+    /// Judges a reply or the reasoning of the model before the user sees it. Withholds a text that a rule forbids. In
+    /// any other text, disarms forbidden URLs, and replaces placeholders, which mean nothing to the user. `label` is
+    /// the label of the step that wrote the text, and `hidden` is the number of hidden regions of the view that the
+    /// step was shown. If the client expects JSON (`is_json`), looks for URLs and placeholders in the decoded strings
+    /// of the JSON text.
     fn judge_text(&mut self, text: &str, label: Label, hidden: usize, is_json: bool) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {
             Ok((_, findings)) => blocking_messages(findings),
-            // The session has no room for the text, so no rule could examine it.
+            // The session has no room for the text, so no rule could examine it: it is withheld, too.
             Err(error) => vec![error.to_string()],
         };
         let method = self.settings.method.name();
         let next_id = self.numbers.addresses_mut();
-        // Placeholders are meaningful to the model only.
         let (mut text, disarmed) = match is_json {
             true => links::disarm_json(&mut self.monitor, method, (text, hidden), label, next_id),
             false => {

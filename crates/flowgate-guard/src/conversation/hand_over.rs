@@ -1,5 +1,5 @@
 //! Hands calls over to a caller that runs tools itself, such as a client of the gateway. The caller receives the calls
-//! that may run, and sends back the answers of their tools, which this file records.
+//! that may run, and sends back the answers of their tools, which this module records.
 //!
 //! [`super::apply`] hands calls over, and [`super::merge`] records the answers. All calls of a message are judged, one
 //! after the other, before any of them is handed over. A handed-over call is answered once. Any other message that
@@ -100,7 +100,8 @@ impl Conversation {
             self.set_outcome_at(item, index, CallOutcome::Output(observed));
             return Ok(Some(label));
         }
-        // The call was observed when it ran: whatever the caller reports about it carries at least that label.
+        // Answers of the call, or of calls that it may be confused with, may have been observed outside the chat. What
+        // the caller reports carries at least the labels of these answers.
         let floor = self
             .handed
             .label_of_answers(event, self.monitor.trace())
@@ -158,9 +159,10 @@ impl Conversation {
         )
     }
 
-    /// Finds the call with this id among the calls for whose outcome `event_of` returns an event: that of the call, or
-    /// that of its answer. Returns the index of the call's step among the items of the chat, the index of the call in
-    /// the step, and this event. `None` if there is no such call.
+    /// Finds the call with this id among the calls that `event_of` selects: for the outcome of such a call, it returns
+    /// the event of the call or of its answer, and for any other outcome, `None`. Returns the index of the call's step
+    /// among the items of the chat, the index of the call in the step, and the event that `event_of` returned. `None`
+    /// if there is no such call.
     fn find_call(
         &self,
         event_of: impl Fn(&CallOutcome) -> Option<EventId>,

@@ -1,5 +1,5 @@
 //! Tracks the calls that were handed to the caller, who can run them through the gateway's MCP proxy, outside the chat.
-//! [`super::outside_chat`] and [`super::hand_over`] use this file.
+//! [`super::outside_chat`] and [`super::hand_over`] use this module.
 //!
 //! When the proxy receives such a call, it *takes* the call, so that the verdict of the chat applies to it, and records
 //! its answer. [`HandedOverCalls`] knows which calls can still be taken, which were taken, and which recorded answers
@@ -90,9 +90,9 @@ impl HandedOverCalls {
     }
 
     /// Takes a call, so that it can run outside the chat. Returns the first of `equal` that may still run; `None` if
-    /// none of them may. A call can be taken only once. `equal` are the calls without an answer that have the same tool
-    /// and arguments, with their events. `digest` computes the digest under which [`drain_taken`](Self::drain_taken)
-    /// reports the call.
+    /// none of them may. A call can be taken only once. `equal` are the calls without an answer that have the tool and
+    /// the arguments of the request to run a call, each with its event. `digest` computes the digest under which
+    /// [`drain_taken`](Self::drain_taken) reports the call.
     pub(super) fn take(
         &mut self,
         equal: &[(&Call, EventId)],

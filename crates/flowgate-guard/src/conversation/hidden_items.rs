@@ -116,9 +116,9 @@ impl Conversation {
         self.items.len()
     }
 
-    /// Returns the entry of the report for one hidden thing with this label: adds the first tool on offer whose
-    /// requirement the label exceeds, and the dimensions in which it exceeds the base label. `is_whole` says that all
-    /// of it is hidden, and not a part; `what` is the thing, and `cause` says why it is hidden. `probe` finds the tool.
+    /// Returns the entry of the report for one hidden thing with this label. Finds the first tool on offer whose
+    /// requirement the label exceeds, by `probe`, and the dimensions in which the label exceeds the base label. `what`
+    /// is the thing, `cause` says why it is hidden, and `is_whole` is whether all of it is hidden, and not only a part.
     fn describe_hidden(
         &self,
         what: HiddenItemKind,
@@ -185,8 +185,8 @@ impl Conversation {
         Some(self.describe_hidden(what, cause, is_whole, &event.label, probe))
     }
 
-    /// Returns the entry of the report for an answer of a tool that is hidden from a step at the base label; `None` if
-    /// the call has no such answer. `probe` finds the tool whose requirement hides it.
+    /// Returns the entry of the report for a tool's answer, if the answer is hidden from a step at the base label;
+    /// `None` if the call has no such answer. `probe` finds the tool whose requirement hides it.
     fn hidden_answer(&self, answer: &CallOutcome, probe: &PolicyProbe<'_>) -> Option<HiddenItem> {
         let (tool, label, is_whole) = match answer {
             CallOutcome::Output(id) => {
@@ -200,8 +200,7 @@ impl Conversation {
         if label.flows_to(self.labels.base()) {
             return None;
         }
-        // With a `default`, an answer that no statement labels has the label that the policy chose as its
-        // default.
+        // With a `default`, an answer that no statement labels counts as labelled: the policy chose its label.
         let cause = match self.monitor.labels_outputs(tool) {
             false if !self.monitor.policy().has_default_label() => HidingCause::Unlabelled,
             _ => HidingCause::Labelled,

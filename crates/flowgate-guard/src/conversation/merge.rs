@@ -3,8 +3,8 @@
 //!
 //! The sent chat has been compared with the history of the session already, and the merge processes its messages in
 //! order. A known message stays as it is. A new one is labelled by its source and by the quotations that it contains,
-//! and its text is recorded in the client's memory. [`super::apply`] calls this file with the client's memory or, in a
-//! replay, with the recorded quotations.
+//! and its text is recorded in the client's memory. [`super::apply`] calls this module with the client's memory or, in
+//! a replay, with the recorded quotations.
 
 use std::collections::VecDeque;
 
@@ -212,8 +212,9 @@ impl Conversation {
     fn steps_of_answer(&self, history: &History) -> impl Iterator<Item = &ModelStep> {
         // The index after the last item that a message of the history represents.
         let history_end = history.messages().last().map_or(0, |message| message.until);
-        // After a resumption, the answer begins with the step that a person's decision continued (`resumed`), although
-        // the message that told the caller to wait, or asked to continue, can represent that step in the history.
+        // After a resumption, the answer begins with the step that a person's decision continued (`resumed`). The
+        // history can already end after this step: a message that asked the caller to wait, or with which the caller
+        // asked to continue, then represents the step.
         let first = self.turn.resumed.map_or(history_end, |resumed| resumed.min(history_end));
         self.items.iter().skip(first).filter_map(|item| match item {
             ConversationItem::Step(step) => Some(step),

@@ -1,9 +1,9 @@
 //! Adds messages to the trace and to the chat of a conversation: messages of the operator, of the user, of another
-//! agent that sets a task, or of a source of context such as a memory. [`super::apply`] calls this file. A message of
+//! agent that sets a task, or of a source of context such as a memory. [`super::apply`] calls this module. A message of
 //! the user or of another agent begins a turn.
 //!
-//! Agents that call each other pass labels along. This file therefore also returns the label of the replies to a task,
-//! and the label of a call whose tool is an agent.
+//! Agents that call each other pass labels along. This module therefore also returns the label of the replies to a
+//! task, and the label of a call whose tool is an agent.
 
 use flowgate::monitor::{AuthorizedCall, PushError};
 use flowgate::trace::{EventId, Message, TraceEntry};
@@ -40,7 +40,7 @@ impl Conversation {
 
     /// Adds a task from another agent and begins a turn. The label of the task, `carries`, becomes a lower bound on the
     /// label of everything in this conversation. The labels of stores are raised to the new base label, because a
-    /// reader who is not cleared for it must not learn from a store whether a task was set.
+    /// reader who is not cleared for this label must not learn from a store whether a task was set.
     ///
     /// # Errors
     /// If the session has no room for the message.

@@ -3,7 +3,7 @@
 //!
 //! A client may build a schema from texts that it was shown, such as the ids in an answer of a tool. So a schema
 //! carries at least the labels of the texts that it quotes, like a new message ([`super::merge`]). [`super::apply`]
-//! calls this file with the client's memory or, in a replay, with the recorded quotations.
+//! calls this module with the client's memory or, in a replay, with the recorded quotations.
 
 use flowgate::label::Label;
 use flowgate::monitor::PushError;

@@ -40,7 +40,7 @@ impl Conversation {
 
     /// Takes a call that the last message handed to the caller and that has neither run nor been answered. The call
     /// has this tool and exactly these arguments, apart from the order of keys and the spelling of numbers. Each call
-    /// is taken at most once: the next call of this method returns another such call, or `None`.
+    /// is taken at most once: when this method is used again, it returns another such call, or `None`.
     pub fn take_handed_over_call(&mut self, tool: &Tool, arguments: &Map<String, Value>) -> Option<Call> {
         // The last item is the step with the calls, unless the caller has sent something since, which ends the right to
         // run them.
@@ -100,8 +100,8 @@ impl Conversation {
         self.handed.record_answer(id, output, self.monitor.trace());
     }
 
-    /// Returns the recorded answer of a call that ran outside the chat, with its label, if `content` is identical to
-    /// it. `None` if no answer is recorded, or if the caller reports another text.
+    /// Returns the recorded answer of the call with this id, which ran outside the chat, and the label of the answer,
+    /// if the caller reports the same `content`. Returns `None` if no answer is recorded, or if the contents differ.
     pub(super) fn find_outside_answer(&self, id: &str, content: &[Part]) -> Option<(EventId, Label)> {
         let (output_id, event) = self.handed.answer(id, self.monitor.trace())?;
         let EventBody::Output(output) = &event.body else { return None };

@@ -1,5 +1,5 @@
 //! Owns the step in progress of a [conversation](super::Conversation): the view that the model was shown and has not
-//! answered yet. A step can rewrite a *draft*, a message that the model wrote with everything in view. This file then
+//! answered yet. A step can rewrite a *draft*, a message that the model wrote with everything in view. This module then
 //! also owns the draft, because the conversation may accept it instead of the new message.
 //!
 //! The conversation stores the view here when it shows it, and removes it when the model's message arrives. Invariant:

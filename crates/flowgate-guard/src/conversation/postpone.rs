@@ -39,8 +39,7 @@ impl Conversation {
     /// message that continues the turn, if there is one. The truncation drops the message which says that a person was
     /// asked, if the caller did not send it back.
     pub(super) fn resume_turn(&mut self, history: &mut History, unchanged: usize, new: Option<&Message>) {
-        // The caller has sent something since, which ends the right to run calls of the last message outside the
-        // chat.
+        // By sending another request, the caller loses the right to run calls of the last message outside the chat.
         self.handed.revoke();
         // The answer of the resumed turn carries the labels of the steps from this index on: from the last step, whose
         // call a person is asked about. `steps` yields the last step first.
@@ -53,8 +52,8 @@ impl Conversation {
     }
 
     /// Returns how a chat continues the postponed turn: the number of unchanged messages, and the message [`CONTINUE`]
-    /// at the end of the chat, or `None` in its place if the same chat was sent again. Returns `None` if the chat does
-    /// neither, or if no turn is postponed.
+    /// at the end of the chat, or no message if the same chat was sent again. Returns `None` if the chat does not
+    /// continue the turn in one of these two ways, or if no turn is postponed.
     pub(super) fn find_resumption<'m>(
         &self,
         history: &History,
@@ -70,7 +69,7 @@ impl Conversation {
         let digests = self.compared_digests(history, &SentMessages::of(chat, &declared), None);
         let found = history.align(&digests, chat.certain_count());
         match chat.messages_after(found.unchanged)? {
-            // The same request as before, with or without the message that a person was asked.
+            // The same request as before, with or without the message which says that a person was asked.
             [] if found.unchanged + 1 == length || found.unchanged == length => Some((found.unchanged, None)),
             [message @ Message::User(parts)] if found.unchanged == length => {
                 let says_continue = |part: &Part| matches!(part, Part::Text(text) if text.trim().eq_ignore_ascii_case(CONTINUE));

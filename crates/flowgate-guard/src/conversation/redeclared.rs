@@ -3,9 +3,10 @@
 //! with a retrieved page that has exactly the words which a person typed there before.
 //!
 //! A chat is compared with the history by the contents of its messages, and the declared provenance is not part of the
-//! content. Without this file, a redeclared message would count as unchanged, and keep the label of the person's words.
-//! With it, the message is new: it is labelled by its declared provenance, and carries the labels of what it replaces.
-//! [`Conversation::align_chat`] and the resumption of turns use this file before they compare a chat with the history.
+//! content. Without this module, a redeclared message would count as unchanged, and keep the label of the person's
+//! words. With it, the message is new: it is labelled by its declared provenance, and carries the labels of what it
+//! replaces. [`Conversation::align_chat`] and the resumption of turns use this module before they compare a chat with
+//! the history.
 //!
 //! A missing declaration is read in two ways. If the caller sent the whole chat again, a message without a declaration
 //! counts as before, because many callers declare the provenance of new messages only. If the caller named the answer
@@ -95,6 +96,7 @@ impl Conversation {
         let mut below_top: Option<HashSet<MessageDigest>> = None;
         for index in chat.distrusted(client) {
             let Some(digest) = chat.digests.get(index) else { continue };
+            // Whether the history has a message with this content and a label below top: only then is it redeclared.
             let is_lower = match history.messages().get(index).filter(|known| known.has_digest(digest)) {
                 Some(known) => known.label != top,
                 // The history has another message at this position, so the message may have been moved.

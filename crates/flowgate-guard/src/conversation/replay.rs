@@ -70,8 +70,8 @@ impl Conversation {
     }
 
     /// Applies one input. Returns `None` if the input is not possible in this state, or if the conversation waits for
-    /// something other than what was recorded ([`Input::Need`]). The results of other inputs are not compared: what
-    /// they change shows in what the conversation waits for next. `state` collects the verdicts, and has the call that
+    /// something other than what was recorded ([`Input::Need`]). The results of other inputs are not compared: their
+    /// changes show in what the conversation waits for next. `state` collects the verdicts, and has the call that
     /// waits to be handed over.
     fn replay_input(&mut self, state: &mut ReplayState<'_>, input: &Input) -> Option<()> {
         let ReplayState { client, history, call, judged } = state;

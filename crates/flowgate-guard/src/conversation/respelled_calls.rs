@@ -5,7 +5,7 @@
 //! [`Conversation::align_chat`] compares a sent chat with the history. A message of the model that differs from the
 //! recorded one only in the spelling of its calls counts as unchanged. So the model still sees its own spelling, and
 //! the policy labels the answers of these calls by the arguments that were judged. Any other difference makes the
-//! message a new one, which is labelled top. [`super::inputs`] and [`super::replay`] use this file before they merge
+//! message a new one, which is labelled top. [`super::inputs`] and [`super::replay`] use this module before they merge
 //! a chat.
 
 use flowgate::json::{self, Numbers};

@@ -1,5 +1,5 @@
 //! Computes the value of an argument that is a slot: a copy of hidden regions, or the text that a filler wrote.
-//! [`super::slot_filling`] calls this file.
+//! [`super::slot_filling`] calls this module.
 //!
 //! A text in the trace can itself be a list or a map in some notation, such as JSON. The trace then stores the parsed
 //! value together with the text, so that a policy can refer to its fields. If the tool's schema accepts a string for
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks: the type in the schema, the text of the filler, and the value of the argument.
+    /// `check` takes the type in the schema, the text of the filler, and the value of the argument.
     #[test]
     fn a_filler_writes_text_or_the_scalar_that_the_schema_takes() {
         let check = |ty: Value, text: &str, expected: Value| {

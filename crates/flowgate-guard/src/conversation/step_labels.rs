@@ -1,6 +1,6 @@
 //! Owns the labels of the steps of a turn ([`StepLabels`]). A turn starts at the base label. Each look adds a *level*
-//! above it, and the next steps are generated at the label of the highest level. This file also joins the labels of all
-//! steps of the turn that could have produced output for the caller.
+//! above it, and the next steps are generated at the label of the highest level. This module also joins the labels of
+//! all steps of the turn that could have produced output for the caller.
 //!
 //! [`StepLabels`] decides which label a level has; it knows neither the policy nor the chat. A
 //! [conversation](super::Conversation) begins turns, counts steps, and adds looks. Invariant: every level is at or

@@ -1,5 +1,5 @@
 //! Owns the tools on offer in a conversation, as a [catalogue](crate::catalogue). Agents send the same tools with every
-//! message, so this file also recognises an offer that equals the last one and changes nothing. A
+//! message, so this module also recognises an offer that equals the last one and changes nothing. A
 //! [conversation](super::Conversation) creates the offer, and replaces it when its caller offers other tools.
 
 use std::sync::Arc;

@@ -11,7 +11,8 @@ use flowgate::label::Label;
 #[derive(Debug, Default)]
 pub(super) struct UniqueNumbers {
     /// The number of answers of the screener so far, from which the next nonce is formed. The operator of the
-    /// screener's model knows this number; the number of items of the chat would show how many of them are hidden.
+    /// screener's model knows this number. A nonce that was formed from the number of items of the chat would show how
+    /// many items are hidden.
     screenings: usize,
     /// The number of addresses judged so far. Each is judged as a call that never runs, whose id contains the number.
     addresses: usize,

@@ -55,6 +55,7 @@ impl Conversation {
         if entries.is_empty() {
             return Vec::new();
         }
+        // A method can require a person's confirmation of a call that the policy permits (`confirms`).
         let foreseen =
             self.monitor.questions_after(question, entries, |judgement| method.confirms(judgement));
         // A reader who is cleared for the next question is then cleared to know of this one.

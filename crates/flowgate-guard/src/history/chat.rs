@@ -69,7 +69,7 @@ impl<'m> SentChat<'m> {
     /// messages of `prefix` are known.
     pub fn continuing(prefix: &MessageDigests, messages: &'m [Message]) -> Self {
         let (count, mut hasher) = (prefix.len() + messages.len(), MessageHasher::default());
-        // `written`: whether the model wrote the message.
+        // `written`: whether the model wrote each message.
         let (mut digests, mut written) = (Vec::with_capacity(count), Vec::with_capacity(count));
         digests.extend_from_slice(&prefix.digests);
         written.extend_from_slice(&prefix.written);
@@ -101,8 +101,8 @@ impl<'m> SentChat<'m> {
     /// Creates the chat of a client that sends all its `messages`, with their declared provenance, and names answers of
     /// the session in place of some of them. `is_answer` returns whether the message with an index names an answer;
     /// such a message counts as equal to the answer. `before` are the digests of the session's messages up to the last
-    /// named answer. Returns `None` if one of the first messages of the chat neither names an answer nor has the digest
-    /// in `before`.
+    /// named answer. Returns `None` if the chat has fewer messages than `before`, or if one of its first messages
+    /// neither names an answer nor has its digest in `before`.
     pub fn with_answers(
         before: &MessageDigests,
         messages: &'m [Message],

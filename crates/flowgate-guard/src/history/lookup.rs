@@ -107,8 +107,8 @@ impl<'c> QuotationLookup<'c> {
 
     /// Splits consecutive parts at the bounds of quotations: returns the spans of each part. A quotation may begin in
     /// `before`, the end of the text before the parts. `shown` are the labelled texts that this session was shown;
-    /// `None` if the session does not remember them. In a replay, the recorded answers are returned; live, the answers
-    /// are recorded.
+    /// `None` if the session does not remember them. A replay returns the recorded answers; a live conversation records
+    /// the answers.
     pub(crate) fn find_quotations(
         &mut self,
         before: &str,

@@ -9,7 +9,7 @@
 //!
 //! Four [normal forms](NormalizedText) of a text are compared: its alphanumeric characters; the same without markup, if
 //! there is any; other symbols (emoji, Braille); and text encoded in invisible characters (tags and variation
-//! selectors). `remembered_texts` and `query` put these forms together from the functions of this file.
+//! selectors). `remembered_texts` and `query` compute these forms with the functions of this module.
 
 use std::ops::Range;
 
@@ -148,7 +148,7 @@ fn is_compared(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_alphanumeric();
     }
-    // Fillers and reserved characters that are shown as nothing, but have another category than format or mark.
+    // Fillers and reserved characters that are shown as nothing, although their category is neither format nor mark.
     let is_ignorable = matches!(
         c,
         '\u{34f}' | '\u{640}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2065}' | '\u{3164}' | '\u{ffa0}'
@@ -199,8 +199,8 @@ pub(super) fn decode_escapes(mut chars: Vec<SourceChar>) -> Vec<SourceChar> {
     chars
 }
 
-/// Decodes one level of escapes, and two escaped surrogates to one character; `None` if there are no escapes. A
-/// surrogate without its partner, and a code that is no character, are dropped.
+/// Decodes one level of escapes; `None` if there are no escapes. The escapes of a high and a low surrogate become one
+/// character. A surrogate without its partner, and a code that is no character, are dropped.
 fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
     let (mut decoded, mut at, mut has_changed) = (Vec::with_capacity(chars.len()), 0, false);
     // The high surrogate of a character that is spelled as two escapes, and where it begins.
@@ -348,6 +348,7 @@ fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
         .take_while(char::is_ascii_alphanumeric)
         .collect();
     let is_closed = following.get(name.len()).is_some_and(|char| char.c == ';');
+    // Returns `None` for an unknown name. `has_end`: whether a semicolon after the name belongs to the entity.
     let decode = |name: &str, has_end: bool| {
         let spelled = format!("&{name};");
         let read = html_escape::decode_html_entities(&spelled);
@@ -481,9 +482,9 @@ fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
 /// Searches for the end of the Markdown link address that begins `rest`, `](...)`, within `max_length` characters.
 /// The address may be enclosed in `<...>`, and may contain balanced round brackets and a title in quotation marks;
 /// brackets inside `<...>` or a title do not count. If a blank line comes while a round bracket is open, the address
-/// ends at the first closing bracket before the line. If `<...>`, a title or a bracket is never closed, the address ends
-/// at the first closing bracket on its first line; without one, there is no end. `read` of the result is the number of
-/// characters that the search has read, by which the caller bounds its work.
+/// ends at the first closing bracket before the line. If `<...>`, a title or a bracket is never closed, the address
+/// ends at the first closing bracket on its first line; without one, there is no end. `read` of the result is the
+/// number of characters that the search has read, by which the caller bounds its work.
 fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
         return MarkupEnd::of(None);
@@ -580,7 +581,7 @@ mod tests {
         check("", ["", "", ""]);
     }
 
-    /// Checks: a text, and its decoded characters, each with the part of the text that spells it.
+    /// `check` takes a text, and its decoded characters, each with the part of the text that spells it.
     #[test]
     fn characters_have_their_source_ranges() {
         let check = |text: &str, expected: &[(char, &str)]| {
@@ -599,7 +600,7 @@ mod tests {
         check("& % \\", &[('&', "&"), (' ', " "), ('%', "%"), (' ', " "), ('\\', "\\")]);
     }
 
-    /// Checks: a text, and the text without its markup.
+    /// `check` takes a text, and the text without its markup.
     #[test]
     fn markup_is_masked() {
         let check = |text: &str, expected: &str| {

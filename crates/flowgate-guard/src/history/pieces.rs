@@ -39,11 +39,12 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Takes the next text of a source, and returns what has to be remembered in addition to this text. If this text or
-    /// the previous one of the source is too short to be recognised alone, that is the text around the border between
-    /// the two, with the join of their labels. Otherwise it is nothing (`None`): a text is recognised by its windows,
-    /// stretches of [`SHORTEST`] bytes of its normal form, and every character of two longer texts is in a window of
-    /// its own text. Texts of a few characters are collected, and joined once they are long enough together.
+    /// Takes the next text of a source. If this text or the previous one of the source is too short to be recognised
+    /// alone, returns the text around the border between the two, with the join of their labels; the caller remembers
+    /// it in addition to this text. Returns `None` between two longer texts, and for the first text of a source. A text
+    /// is recognised by its windows, stretches of [`SHORTEST`] bytes of its normal form, and every character of a
+    /// longer text is in a window of its own text. Texts of a few characters are collected, with `None` as the result,
+    /// and joined once they are long enough together.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
         // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of the border. So it
         // has at most `SHORTEST - LEAST_ACROSS_BORDER` bytes on one side: fewer than this limit.
@@ -123,7 +124,7 @@ fn end_of(text: &str, limit: usize) -> &str {
 mod tests {
     use super::*;
 
-    /// Checks: texts with their sources, and the joined text that is remembered in addition to each.
+    /// `check` takes texts with their sources, and the joined text that is remembered in addition to each.
     #[test]
     fn a_text_is_joined_with_the_end_of_the_one_before() {
         let check = |texts: &[(&str, &str)], expected: &[Option<&str>]| {
@@ -156,7 +157,7 @@ mod tests {
             &[("a", long), ("a", "to"), ("a", long)],
             &[None, None, Some("efghijklmnopqrst\nto\n0123456789abcdef")],
         );
-        // Next to long texts, only what a window across the border can reach.
+        // Of long texts, only what a window across the border can reach is joined. Two long texts in a row are not.
         check(&[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwxyz0123456789abcdefgh")], &[None, None]);
         check(
             &[("a", "0123456789abcdefghijklmnopqrst"), ("a", "uvwx"), ("a", "yz0123456789abcdefghijkl")],

@@ -114,8 +114,8 @@ impl QuotationQuery {
                     .iter()
                     .zip(chars_of_texts)
                     .map(|(readings, chars)| chars.unwrap_or_else(|| readings.last()));
-                // Reading 0 is the texts as written. The forms by lines are of this reading only, as those of
-                // remembered texts are (`remembered_texts`).
+                // Reading 0 is the texts as written. Only this reading has forms in which lines or prefixes of lines
+                // are left out; the same holds for remembered texts (`remembered_texts`).
                 let has_lines = number == 0;
                 add_normalized(&complete.collect(), has_lines, &mut normalized_texts);
             }
@@ -123,7 +123,7 @@ impl QuotationQuery {
         Self { normalized_texts, texts: texts.len() }
     }
 
-    /// Returns whether any window of any normal form is one that `is_known` accepts.
+    /// Returns whether `is_known` accepts any window (a stretch of a fixed number of bytes) of any normal form.
     pub(super) fn has_window(&self, is_known: impl Fn(&WindowFingerprint) -> bool) -> bool {
         let has_known = |joined: &JoinedText| {
             super::windows::windows(&joined.normalized.bytes).any(|window| is_known(&window))
@@ -131,9 +131,9 @@ impl QuotationQuery {
         self.normalized_texts.iter().any(has_known)
     }
 
-    /// Returns for each text the byte ranges that a remembered window covers, with the marks of the window. A mark is
-    /// what the caller wants to know of a window, such as the number of its label. `marks` looks a window up, and adds
-    /// its marks to the vector.
+    /// Returns for each text the byte ranges that are covered by remembered windows, each range with a mark. A mark is
+    /// what the caller wants to know about a window, such as the number of its label. `marks` looks a window up, and
+    /// adds its marks to the vector; it adds none for a window that is not remembered.
     pub(super) fn find_marked<M: Copy + Ord>(
         &self,
         mut marks: impl FnMut(&WindowFingerprint, &mut Vec<M>),

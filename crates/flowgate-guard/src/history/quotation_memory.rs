@@ -158,8 +158,8 @@ impl QuotationMemory {
         learned
     }
 
-    /// Puts back what [`take_learned`](Self::take_learned) took out and the caller could not store, before what was
-    /// learned since. Does nothing in a memory that is not stored.
+    /// Puts back what [`take_learned`](Self::take_learned) took out and the caller could not store. It precedes what
+    /// was learned since then. Does nothing in a memory that is not stored.
     pub fn restore_learned(&mut self, mut learned: LearnedTexts) {
         let Some(new) = &mut self.new else { return };
         learned.texts.append(&mut new.texts);
@@ -370,7 +370,8 @@ impl QuotationMemory {
         }
     }
 
-    /// Forgets everything of a source, which may be the user, or with `None` of all sources and the user.
+    /// Forgets all texts of a source, which may be the user. Without a source (`None`), forgets the texts of all
+    /// sources and of the user.
     pub fn clear(&mut self, source: Option<&str>) {
         match source {
             None => {

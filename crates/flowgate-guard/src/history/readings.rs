@@ -261,7 +261,7 @@ fn decode_base64_run(run: &[(u8, SourceChar)]) -> Option<Vec<SourceChar>> {
             bytes.into_iter().take(four.len() * 6 / 8)
         })
         .collect();
-    // `None` is unreadable.
+    // The decoded characters; `None` stands for bytes that are no character.
     let mut decoded: Vec<Option<SourceChar>> = Vec::with_capacity(bytes.len());
     let mut from = 0;
     for chunk in bytes.utf8_chunks() {

@@ -48,8 +48,8 @@ fn reduce_mod(sum: u64) -> u64 {
 
 /// Returns the fingerprints of all windows of a text in normal form, in order.
 pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = WindowFingerprint> {
-    // The rolling hash of the last `SHORTEST` bytes: a byte that enters is added, one that leaves is subtracted with
-    // the weight `oldest` that it has by then.
+    // `hash` is the rolling hash of the last `SHORTEST` bytes: a byte that enters the window is added, and one that
+    // leaves it is subtracted. `oldest` is the weight of a byte when it leaves the window.
     let oldest = (0..SHORTEST).fold(1, |power, _| multiply_mod(power, POINT));
     let mut hash = 0_u64;
     let leaving = std::iter::repeat_n(None, SHORTEST).chain(bytes.iter().map(Some));
@@ -64,8 +64,8 @@ pub(super) fn windows(bytes: &[u8]) -> impl Iterator<Item = WindowFingerprint> {
     hashes.skip(SHORTEST - 1)
 }
 
-/// Returns the lowest 48 bits of a hash, as three numbers of 16 bits: next to the number of a set, they need no
-/// padding.
+/// Returns the lowest 48 bits of a hash, as three numbers of 16 bits. In this form, an entry of a map (a window and the
+/// 16-bit number of its set) takes 8 bytes and needs no padding.
 fn fingerprint(hash: u64) -> WindowFingerprint {
     let part = |shift: u32| u16::try_from((hash >> shift) & 0xffff).unwrap_or_default();
     [part(0), part(16), part(32)]

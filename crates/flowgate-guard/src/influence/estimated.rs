@@ -1,6 +1,6 @@
 //! Implements the influence methods that let a model say on which regions a call depends. Each is an
-//! [`EstimatedMethod`] with a [`LabelEstimator`], which finds labels such that the text of the regions at or below one
-//! of them suffices for the call (Permissive Information-Flow Analysis, section 3).
+//! [`EstimatedMethod`] with a [`LabelEstimator`], which finds labels each of which suffices: the text of the regions at
+//! or below it determines the call (Permissive Information-Flow Analysis, section 3).
 //!
 //! | estimator | how it finds labels | model |
 //! |---|---|---|
@@ -37,8 +37,8 @@ pub trait LabelEstimator: Send + Sync {
     /// Describes in one sentence which regions the method returns.
     fn doc(&self) -> &'static str;
 
-    /// Returns labels such that the text of the regions at or below one of them suffices for the call, as elements of
-    /// the lattice of the regions' labels.
+    /// Returns labels each of which suffices for the call `asked`: the text of the regions at or below it determines
+    /// the call. Each is an element of the lattice of the regions' labels.
     ///
     /// # Errors
     /// If the model fails.
@@ -119,9 +119,9 @@ impl AttributionSession for EstimatedSession {
         }
     }
 
-    /// Attributes the decision and each argument of a call to the regions at or below the chosen label. A call depends
-    /// on everything if its arguments are malformed, it does not fit the trace, or the model fails. So does
-    /// an entry that is no call.
+    /// Attributes the decision and each argument of a call to the regions at or below the chosen label. Returns that
+    /// the call depends on everything if the entry is no call or does not fit the trace, if the arguments are
+    /// malformed, or if the model fails.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let method = self.method.estimator.name();
         let everything = Attribution { method, ..Attribution::everything() };
@@ -162,7 +162,7 @@ impl EstimatedSession {
     fn needed(&self, context: &LabelledContext, completion: &str) -> Result<Vec<usize>, Error> {
         let span = LabelSpan::new(&context.labels()).map_err(|_| {
             Error::Failed(
-                "the regions together have more than 128 labels; use another influence method".to_owned(),
+                "the regions have more than 128 different labels; use another influence method".to_owned(),
             )
         })?;
         let asked = EstimatedCall { context, call: completion, span: &span };

@@ -1,5 +1,5 @@
-//! Extracts words, numbers, dates and times from a text, each in one canonical spelling. `index` uses them to find where
-//! a value of a call was stated before.
+//! Extracts words, numbers, dates and times from a text, each in one canonical spelling. `index` uses them to find
+//! where a value of a call was stated before.
 //!
 //! A model rarely passes a value to a tool in the spelling that it read: `May 19th` becomes `2024-05-19`, `$1,200`
 //! becomes `1200.0`. Values are therefore compared by their meaning.

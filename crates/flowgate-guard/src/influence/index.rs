@@ -108,8 +108,8 @@ impl RegionIndex {
     /// Returns whether a value contains a number, a code or an address that occurs in a region: a word of at least six
     /// bytes with a digit, a dot or an `@`. Only regions that `usable` accepts count. Shorter words recur by chance.
     /// The method `nothing` asks this about a value that is found nowhere as a whole, since such a value may still
-    /// quote a region. Of a text, only the first [`MAX_EXAMINED`] words are searched; of a map, only the values, not
-    /// the keys.
+    /// quote a region. Only strings are searched: a JSON number is always looked up as a whole. Of a text, only the
+    /// first [`MAX_EXAMINED`] words are searched; of a map, only the values, not the keys.
     pub(super) fn quotes(&self, trace: &Trace, value: &Value, usable: &RegionFilter<'_>) -> bool {
         match value {
             Value::String(text) => text.split_whitespace().take(MAX_EXAMINED).any(|word| {
@@ -417,8 +417,8 @@ fn extends_right(after: &str, kind: &PhraseKind) -> bool {
 mod tests {
     use super::*;
 
-    /// Checks: a text, a phrase, and whether the phrase is in the text as a whole, and not only as part of something
-    /// longer.
+    /// `check` takes a text, a phrase, and whether the phrase is in the text as a whole, and not only as part of
+    /// something longer.
     #[test]
     fn phrases_stand_alone() {
         let check = |text: &str, needle: &str, expected: bool| {

@@ -33,8 +33,8 @@ impl LabelEstimator for IntrospectionEstimator {
         "the regions that a model names when it is asked which ones the call needs; a claim of the model"
     }
 
-    /// Returns the minimal labels of the sets of regions that the model names as sufficient for the call; the top for
-    /// a reply of another form.
+    /// Returns the minimal labels of the sets of regions that the model names as sufficient for the call. If the reply
+    /// does not have the requested form, returns the top of the lattice of the regions' labels.
     fn labels(&self, asked: &EstimatedCall<'_>) -> Result<Vec<SpanElement>, Error> {
         let documents: Vec<String> =
             asked.context.documents.iter().map(|document| document.text.clone()).collect();

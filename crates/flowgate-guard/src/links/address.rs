@@ -1,5 +1,5 @@
 //! Writes a web or mail address of a model's text in its canonical form. The policy judges this form, and a permitted
-//! address appears in the cleaned text in this form. `segment` calls this file.
+//! address appears in the cleaned text in this form. `segment` calls this module.
 //!
 //! A web address is parsed as a browser does. It is written with letters, digits and the few signs that no renderer
 //! takes for the end of the address, for Markdown emphasis or for an HTML entity; everything else is percent-encoded.
@@ -50,9 +50,9 @@ pub(super) fn canonical_web_address(text: &str) -> Option<String> {
         .then_some(written)
 }
 
-/// Returns the canonical form of a mail address, with the host name in lower case. `None` for any other text, and for
-/// an address with other signs than letters, digits, `.`, `-` and `_` or without a known top-level domain. The lengths
-/// are those that mail and host names may have.
+/// Returns the canonical form of a mail address, with the host name in lower case. Returns `None` for any other text,
+/// and for an address that has no known top-level domain, has a sign other than letters, digits, `.`, `-` and `_`, or
+/// is too long: the part before `@` may have 64 characters, and a host name 253.
 pub(super) fn canonical_mail_address(text: &str) -> Option<String> {
     let (local, domain) = text.split_once('@')?;
     let is_plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric()) && !part.is_empty();
@@ -94,8 +94,8 @@ enum UrlPart {
     Query,
 }
 
-/// Appends a part of a URL, with every character percent-encoded that some renderer could take for an end, an emphasis
-/// or an entity.
+/// Appends a part of a URL to `written`. Percent-encodes every character that some renderer could take for the end of
+/// the URL, for a sign of emphasis, or for a part of an HTML entity.
 fn encode(text: &str, part: UrlPart, written: &mut String) {
     let mut rest = text;
     let mut before = ' ';

@@ -114,6 +114,7 @@ impl Cleaner {
             };
             let segment = rest.get(..end).unwrap_or_default();
             let around = (after_segment(rest, end), self.is_after_dots);
+            // `None`: the segment has an address that cannot be judged yet.
             let Some(refused) = segment::clean(segment, around, &mut self.writer, judge) else {
                 self.is_held = true;
                 return;
@@ -163,7 +164,7 @@ fn link_end(rest: &str, end: usize, is_last: bool) -> Option<usize> {
         };
         let boundary = word.find(is_boundary);
         let length = boundary.unwrap_or(word.len());
-        // The guard writes no two spaces in a row.
+        // The link would be too long for a segment, or it has two spaces in a row, which the guard does not write.
         if at + length > MAX_SEGMENT || boundary == Some(0) {
             return Some(end);
         }

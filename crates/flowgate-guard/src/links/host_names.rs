@@ -1,7 +1,7 @@
 //! Decides whether a renderer could make a link of a text that is not marked as one. Words with dots could be taken
 //! for a host name (`evil.example`), and a word before a colon for a scheme (`https`). The answer is yes if any known
 //! renderer does so, since a link that is missed could send content to its host. `segment`, `segment_text` and
-//! `address` call this file.
+//! `address` call this module.
 
 /// The most characters after a dot in which a top-level domain is searched: the longest one in the root zone has 24.
 pub(super) const LONGEST_END: usize = 24;

@@ -1,5 +1,5 @@
 //! Finds constructs of markup languages that make a link or load a resource although no address is written plainly in
-//! them, and returns where to insert a space so that no renderer recognises them. [`super::segment`] calls this file.
+//! them, and returns where to insert a space so that no renderer recognises them. [`super::segment`] calls this module.
 //!
 //! A rendered reply could otherwise send data to a host or link to one. Addresses inside a construct are handled like
 //! all others; but some renderers drop white space from an address or decode escapes in it, so the construct is broken
@@ -95,7 +95,7 @@ fn is_escape(chars: &[char], backslash: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Checks: a text, whether it follows `..`, and the text with a space in each construct.
+    /// `check` takes a text, whether it follows `..`, and the text with a space in each construct.
     #[test]
     fn constructs_are_broken() {
         let check = |text: &str, is_after_dots: bool, expected: &str| {

@@ -1,10 +1,10 @@
 //! Cleans one segment of a text, that is, a span between characters that no address reaches across. Finds the addresses
 //! in the segment, asks the [`LinkJudge`] about each, and then breaks up whatever is left that a renderer could make a
-//! link of. [`super::cleaner`] calls this file for each segment.
+//! link of. [`super::cleaner`] calls this module for each segment.
 //!
 //! No single renderer's grammar is followed. Anything that begins like an address is judged; a permitted one is written
-//! in its canonical form; and each remaining character that an address or a link needs, such as `.`, `:`, `@` or `/`, is
-//! separated from its neighbours.
+//! in its canonical form; and each remaining character that an address or a link needs, such as `.`, `:`, `@` or `/`,
+//! is separated from its neighbours.
 
 use super::address;
 use super::host_names;
@@ -210,6 +210,7 @@ impl SegmentReader<'_, '_> {
     /// # Errors
     /// If the address cannot be decided yet.
     fn judge_address(&mut self, start: usize) -> Result<Option<usize>, UndecidedAddressError> {
+        // Nothing inside a refused address is judged again.
         if start < self.refused_until {
             return Ok(None);
         }
@@ -357,6 +358,7 @@ impl SegmentReader<'_, '_> {
             .collect();
         let joined: String =
             without_emphasis.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
+        // A known scheme may also follow other text after a dot, a plus sign or a hyphen.
         let ends_in_scheme =
             |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
         let is_known = host_names::is_scheme(word) || ends_in_scheme(word) || ends_in_scheme(&joined);
@@ -365,7 +367,8 @@ impl SegmentReader<'_, '_> {
             self.add_refused(MARKUP);
         }
         let next = next.or_else(|| self.text.is_slash_after(index).then_some('/'));
-        // A word of one character that is no known scheme begins no address.
+        // A word of one character that is no known scheme begins no address. A second colon continues no address
+        // either, unless a slash or a backslash, which a renderer may drop, is between the two colons.
         let Some(next) = next.filter(|next| {
             (is_known || word.len().max(joined.len()) >= 2)
                 && (*next != ':' || self.text.is_slash_after(index))
@@ -468,17 +471,18 @@ impl SegmentReader<'_, '_> {
     /// before a name as the beginning of an address. Underscores, emphasis signs and marks do not end a run, since a
     /// renderer may drop them.
     fn separate_slashes(&mut self, rendered: &[RenderedChar]) {
-        // The current run of slashes, as indices into `plain`.
+        // The current run of slashes, as indices into `SegmentText::plain`, which leaves out silent characters.
         let mut run: Vec<usize> = Vec::new();
-        let mut plain = 0;
+        let mut plain_index = 0;
         for rendered_char in rendered {
             match rendered_char.c {
-                '/' | '\\' => run.push(plain),
+                '/' | '\\' => run.push(plain_index),
                 c if c == '_' || EMPHASIS.contains(&c) || markup::is_mark(c) => {}
                 _ => self.separate_run(&mut run),
             }
-            plain += usize::from(!rendered_char.is_silent);
+            plain_index += usize::from(!rendered_char.is_silent);
         }
+        // Whether something in the segment follows the last run, if only a character that renderers may drop.
         let is_followed = rendered
             .last()
             .is_some_and(|last| !matches!(last.c, '/' | '\\') || last.end < self.text.source.len());

@@ -1,7 +1,7 @@
 //! Reads the characters of a segment (a span of a text between characters that no address reaches across) as renderers
 //! of Markdown and HTML do. Returns where the host names and the addresses in it begin and end.
 //!
-//! [`super::segment`] decides by these positions what to write in place of the segment. This file changes nothing.
+//! [`super::segment`] decides by these positions what to write in place of the segment. This module changes nothing.
 //! Every index counts characters of [`SegmentText::chars`].
 
 use super::host_names;
@@ -59,14 +59,17 @@ impl SegmentText<'_> {
         self.plain.get(index).and_then(|seen| self.source.get(..seen.start)).unwrap_or_default()
     }
 
-    /// Returns whether some renderer takes the label after the dot at the index `dot` for the end of a host name.
+    /// Returns whether the text after the dot at the index `dot` begins with a top-level domain for some renderer, so
+    /// that this renderer can take the text before it for a host name. Renderers differ in where the label after the
+    /// dot ends; each way is tried.
     pub(super) fn ends_name(&self, dot: usize) -> bool {
         let marked = self.slice(dot + 1, self.run_end(dot + 1, |c| is_label(c) || markup::is_mark(c)));
+        // A renderer that ends the label at the first mark.
         let label: String = marked.chars().take_while(|c| is_label(*c)).collect();
+        // A renderer that drops the marks.
         let joined: String = marked.chars().filter(|c| is_label(*c)).collect();
-        // `joined` is what a renderer reads that drops the marks, and `label` what one reads that ends the label at the
-        // first mark. A renderer that turns other markup into elements ends the label wherever such markup separates
-        // two characters (`ends`).
+        // A renderer that turns markup into elements: the label ends wherever markup separates two characters. No
+        // top-level domain is longer than `LONGEST_END`.
         let end = self.run_end(dot + 1, is_label).min(dot + 1 + host_names::LONGEST_END);
         let mut ends = (dot + 1..end).filter(|index| !self.is_adjacent(*index));
         let is_ended = ends.any(|last| host_names::begins_top_level(&self.slice(dot + 1, last + 1)));
@@ -146,7 +149,7 @@ impl SegmentText<'_> {
         self.source.get(before.end..seen.start).is_some_and(|between| between.contains(EMPHASIS))
     }
 
-    /// Returns whether `www` precedes a dot, as a separate word to some renderer.
+    /// Returns whether `www` precedes a dot, as a word of its own for some renderer.
     pub(super) fn is_after_www(&self, dot: usize) -> bool {
         // Finds three letters `w` before the dot, apart from marks between them that some renderer drops.
         let (mut start, mut count) = (dot, 0);

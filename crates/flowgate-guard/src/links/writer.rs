@@ -1,6 +1,6 @@
 //! Writes the text that the cleaner of links releases: inserts the spaces after which every renderer ends an address.
-//! Defines [`LinkJudge`], through which the cleaner asks for the decision on an address. `cleaner` and `segment`
-//! write through this file.
+//! Defines [`LinkJudge`], through which the cleaner asks for the decision on an address. `cleaner` and `segment` write
+//! through this module.
 
 use super::rendered::{for_each_normalized, is_transparent};
 

@@ -120,7 +120,7 @@ struct AttributedArgument {
     name: String,
     /// What the value depends on.
     source: CallDependency,
-    /// The label of that.
+    /// The label of `source`.
     label: Label,
 }
 

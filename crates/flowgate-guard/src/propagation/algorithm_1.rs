@@ -99,7 +99,7 @@ impl LabelSearch for Literal {
         self.pending.iter().copied().take(most.max(1)).collect()
     }
 
-    /// Records the result of a test. A similar element is expanded later.
+    /// Records the result of a test. If the element is similar, [`need`](Self::need) later returns its children.
     fn answer(&mut self, element: SpanElement, is_similar: bool) {
         self.pending.retain(|pending| *pending != element);
         if self.tested.insert(element, is_similar).is_none() && is_similar {
@@ -157,7 +157,8 @@ mod tests {
     }
 
     proptest! {
-        /// The machine finds what the recursion finds, in as many tests, for any test, monotone or not, in any batches.
+        /// [`Literal`] finds what the recursion finds, with as many tests, whether similarity is monotone or not, and
+        /// in batches of any size.
         #[test]
         fn the_machine_is_the_recursion(
             picks in proptest::collection::vec((0_u8..8, 0_u8..4, 0_u8..3), 0..6),
@@ -182,7 +183,7 @@ mod tests {
                 for element in needed { search.answer(element, is_similar(element)) }
             }
             prop_assert_eq!((search.found(), asked), (expected, tests));
-            // A budget: what is found was tested and is similar.
+            // With a budget as well, what is found was tested and is similar.
             let mut search = Literal::new(span.clone());
             let found = run_search(&mut search, tests / 2, |e| Ok::<_, Infallible>(is_similar(e))).unwrap();
             prop_assert_eq!((found.tests, found.is_complete), (tests / 2, tests / 2 == tests));

@@ -68,8 +68,8 @@ pub const MAX_LABELS: usize = 256;
 
 impl AnswerCache {
     /// Creates a cache with room for `room` answers of each label, which compares words. Two questions are similar if
-    /// the words that they share are at least the part `similarity` of all their words, from 0 to 1; with 1, they have
-    /// the same words.
+    /// the words that they share are at least the fraction `similarity` (from 0 to 1) of all their words. With 1, they
+    /// are similar only if they have the same words.
     #[must_use]
     pub fn new(room: usize, similarity: f64) -> Self {
         Self::by_form(room, similarity)
@@ -181,8 +181,8 @@ mod tests {
         }
     }
 
-    /// With vectors, a question in other words has the answer, and one with the same words but another meaning has not;
-    /// labels decide as they do with words.
+    /// With vectors, the answer is found for a question in other words, and not for one with the same words but another
+    /// meaning. Labels restrict what is found, as they do with words.
     #[test]
     fn vectors_find_questions_in_other_words() {
         let [first, second] = flat_labels(2).try_into().unwrap();

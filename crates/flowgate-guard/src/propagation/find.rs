@@ -1,6 +1,6 @@
 //! Finds the labels whose documents are sufficient for an answer, by scoring the answer with a model. The searches do
-//! no I/O themselves: this file drives them up to a number of tests, and applies the prunings that the options ask for.
-//! [`Propagator`](super::wrapper::Propagator), the influence method `lambda` and the benchmarks call it.
+//! no I/O themselves: this module drives them up to a number of tests, and applies the prunings that the options ask
+//! for. [`Propagator`](super::wrapper::Propagator), the influence method `lambda` and the benchmarks call it.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub async fn loss_at(scorer: &mut ContextScorer<'_>, label: &Label) -> Result<f6
     Ok(scorer.context_utility() - utility.first().copied().unwrap_or(f64::NAN))
 }
 
-/// Searches with the options for labels that lose at most λ of the utility. With leave-one-in, it searches only the
+/// Searches for labels that lose at most λ of the utility, as the options say. With leave-one-in, it searches only the
 /// labels whose documents alone raise the utility by more than a threshold, provided that the documents of these labels
 /// are sufficient together; otherwise it searches all labels. The literal search ignores leave-one-in, and so does a
 /// search whose budget is too small for it.
@@ -143,8 +143,8 @@ async fn search_goal(
     Ok(SimilarLabels { elements, is_complete, tests: tests + below.tests, shapley: None })
 }
 
-/// Drives a search for labels that lose at most `lambda` in batches, until it is complete or has made `budget` tests.
-/// Returns what it has found.
+/// Drives a search for labels that lose at most `lambda` of the utility, until it is complete or has made `budget`
+/// tests, which are scored in batches. Returns what the search has found.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.
@@ -198,8 +198,9 @@ fn least_utility(scorer: &ContextScorer<'_>, lambda: f64) -> f64 {
 /// Removes from `found` the elements that need a document whose label has a Shapley value below the threshold of
 /// `pruning`. If none is left, the result has only the element of the naive label.
 ///
-/// The values are computed within what is left of `budget`: from fewer orders of the labels, if the budget is too small
-/// for all of them. If it is too small for two orders, nothing is removed, and the result is not complete.
+/// The values are computed within what is left of `budget`. If the budget is too small for the orders of the labels
+/// from which the values would otherwise be computed, fewer orders are used. If it is too small for two orders, nothing
+/// is removed, and the result is not complete.
 ///
 /// # Errors
 /// If the model cannot score a subcontext.

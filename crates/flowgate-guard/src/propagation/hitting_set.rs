@@ -51,7 +51,7 @@ use flowgate::label::span::{SpanElement, maximal, minimal};
 
 use super::search::LabelSearch;
 
-/// The state of a search for all minimal similar elements; the head of this file explains the search.
+/// The state of a search for all minimal similar elements. The header of this module explains the search.
 #[derive(Debug, Clone)]
 pub struct HittingSet {
     span: LabelSpan,
@@ -157,9 +157,9 @@ impl HittingSet {
         None
     }
 
-    /// Excludes a minimal element that was found from the search: replaces each element of the frontier to which
-    /// `minimal` flows by the greatest elements below it to which `minimal` does not flow. The elements still to be
-    /// found lie at or below the new frontier.
+    /// Takes `minimal`, a minimal element that was found, out of the search: replaces each element of the frontier to
+    /// which `minimal` flows by the greatest elements below it to which `minimal` does not flow. The elements still to
+    /// be found lie at or below the new frontier.
     fn avoid(&mut self, minimal: SpanElement) {
         let mut frontier = Vec::new();
         for element in std::mem::take(&mut self.frontier) {
@@ -214,14 +214,15 @@ impl LabelSearch for HittingSet {
         }
     }
 
-    /// Returns the minimal elements found so far, with the one that is being shrunk.
+    /// Returns the minimal elements found so far, with the one that is being shrunk. Before the first element is
+    /// shrunk, returns the minimal ones of the elements that are known to be similar.
     fn found(&self) -> Vec<SpanElement> {
         let unfinished = self.shrinking.iter().map(|shrinking| shrinking.element);
         let found = minimal(self.found.iter().copied().chain(unfinished));
         if !found.is_empty() {
             return found;
         }
-        // Nothing was shrunk yet: the minimal ones of the elements that are known to be similar.
+        // Nothing was shrunk yet.
         minimal(self.tested.iter().filter(|(_, similar)| **similar).map(|(element, _)| *element))
     }
 }
@@ -237,7 +238,7 @@ mod tests {
     use super::super::test_labels::{flat_labels, product_labels};
     use super::*;
 
-    /// A random monotone test: an element is similar if it is above one of the elements.
+    /// Returns a monotone test: an element is similar if it is at or above one of `least`.
     fn above(least: &[SpanElement]) -> impl Fn(SpanElement) -> bool + '_ {
         |element| least.iter().any(|least| least.flows_to(element))
     }
@@ -309,8 +310,8 @@ mod tests {
         }
     }
 
-    /// Three facts, two of which are in two documents each, in 14 documents: 4 minimal labels in a fraction of the
-    /// tests.
+    /// Two of three facts are in two of the 14 documents each, and the third one is in one document: there are 4
+    /// minimal labels, and a fraction of the tests of Algorithm 1 finds them.
     #[test]
     fn it_needs_few_tests_on_incomparable_labels() {
         let span = LabelSpan::new(&flat_labels(14)).unwrap();
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(search.dissimilar().len(), 3);
     }
 
-    /// A hundred and twenty-eight documents are no obstacle.
+    /// Few tests suffice even with 128 documents.
     #[test]
     fn it_needs_few_tests_on_many_labels() {
         let span = LabelSpan::new(&flat_labels(128)).unwrap();

@@ -1,6 +1,6 @@
-//! Builds the request that asks a model which documents an answer depends on, and parses the model's reply to labels.
-//! This is the baseline of Permissive Information-Flow Analysis (section 4.3), which the benchmarks compare with the
-//! label searches. The prompt can contain one example (section 5.1).
+//! Builds the request that asks a model which documents an answer depends on, and computes labels from the model's
+//! reply. This is the baseline of Permissive Information-Flow Analysis (section 4.3), which the benchmarks compare with
+//! the label searches. The prompt can contain one example (section 5.1).
 //!
 //! The reply is a claim of the model about itself, and can be wrong. An answer that is generated again from the
 //! documents at the claimed label still has the guarantee of the [wrapper](super::wrapper).

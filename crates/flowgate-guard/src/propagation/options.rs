@@ -7,7 +7,8 @@ use flowgate::label::Label;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SearchKind {
-    /// [`HittingSet`](super::HittingSet): the same labels in few tests, if the utility is monotone.
+    /// [`HittingSet`](super::HittingSet): finds the labels that `Literal` finds, in fewer tests, if the utility is
+    /// monotone.
     #[default]
     HittingSet,
     /// [`Literal`](super::Literal): Algorithm 1, whose number of tests grows with the size of the lattice.
@@ -28,10 +29,11 @@ pub struct PropagationOptions {
     /// The most subcontexts in one batch. A larger batch takes less time on a model that evaluates it in parallel, and
     /// may score subcontexts that a smaller one would not need.
     pub batch: usize,
-    /// If set, only labels count whose documents alone raise the utility by more than this (leave-one-in), as long as
-    /// they are sufficient together. The search then misses minimal labels whose documents help only together.
+    /// If set, the search considers only *helpful* labels, those whose documents alone raise the utility by more than
+    /// this threshold (leave-one-in). If the documents of all helpful labels together are not sufficient, it considers
+    /// all labels. A search of helpful labels misses minimal labels whose documents help only together.
     pub leave_one_in: Option<f64>,
-    /// If set, a found label is dropped if it needs a label of a lower Shapley value than the threshold (appendix A).
+    /// If set, a found label is dropped if it needs a label whose Shapley value is below the threshold (appendix A).
     /// If the budget is too small, the values are estimated from fewer orders of the labels; if it is too small for two
     /// orders, nothing is dropped.
     pub shapley: Option<ShapleyPruning>,

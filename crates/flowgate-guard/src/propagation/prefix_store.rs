@@ -50,7 +50,7 @@ impl PrefixStore {
             return;
         }
         if self.stored.len() >= self.room && !self.stored.contains_key(documents) {
-            // The documents make the choice independent of the order of the map.
+            // The documents are compared last, so that the choice does not depend on the order of the map.
             let age = |(documents, stored): &(&Vec<usize>, &StoredPrefix)| {
                 (stored.used, std::cmp::Reverse(documents.len()), (*documents).clone())
             };

@@ -1,6 +1,6 @@
 //! Defines in which form questions are compared: by their words ([`QuestionWords`]) or by the vectors of a model
-//! ([`QuestionVector`]). [`AnswerCache`](super::AnswerCache) returns an answer to a question that is similar in its
-//! form.
+//! ([`QuestionVector`]). [`AnswerCache`](super::AnswerCache) returns the stored answer to an earlier question that is
+//! similar in this form.
 
 use std::collections::BTreeSet;
 
@@ -62,8 +62,8 @@ impl QuestionVector {
         }
     }
 
-    /// Creates the form from a vector; `None` if it has no direction: no number, only zeros, or a number that is not
-    /// finite.
+    /// Creates the form from a vector. Returns `None` if the vector has no direction: it is empty, has only zeros, or
+    /// has a number that is not finite.
     #[must_use]
     pub fn new(vector: &[f64]) -> Option<Self> {
         // Dividing by the greatest number first keeps the squares finite.

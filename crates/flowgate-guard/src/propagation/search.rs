@@ -45,7 +45,8 @@ impl SimilarLabels {
     }
 }
 
-/// Runs a search with a test that cannot be batched, and at most `budget` tests.
+/// Runs a search with at most `budget` tests, one element at a time. `is_similar` tests whether the subcontext of an
+/// element is similar to the context.
 ///
 /// # Errors
 /// The first error of the test.

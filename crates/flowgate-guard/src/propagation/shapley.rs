@@ -271,7 +271,8 @@ mod tests {
         check(10, 1024, Some(None));
         check(10, 1023, Some(Some(12)));
         check(14, 1000, Some(Some(12)));
-        // Two orders share no element but the first and the last: 15 and 13 of the second.
+        // An order of 14 labels needs 15 elements. Two orders may share only the first and the last element, so the
+        // second order adds 13.
         check(14, 28, Some(Some(2)));
         check(14, 27, None);
         check(14, 0, None);

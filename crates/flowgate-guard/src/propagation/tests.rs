@@ -201,8 +201,8 @@ fn prunings_are_sound() {
     assert_eq!(prune(1e9), ["abcde"], "the naive label");
 }
 
-/// Whatever the options ask for, no more subcontexts are scored than the budget allows, besides the context, and a result
-/// for which it was too small says so.
+/// Whatever the options ask for, no more subcontexts are scored than the budget allows, besides the context, and a
+/// result for which the budget was too small says so.
 #[test]
 fn one_budget_covers_the_search_and_the_prunings() {
     let texts = ["S1", "S2", "S1 S2", "none", "none"];
@@ -329,8 +329,8 @@ fn subcontexts_share_their_beginnings() {
     assert_eq!(scorer.cost().calls, 3);
 }
 
-/// The beginning that all subcontexts share is evaluated once, also where there are far more subcontexts than beginnings
-/// that are stored.
+/// The beginning that all subcontexts share is evaluated once, also where there are far more subcontexts than
+/// beginnings that are stored.
 #[test]
 fn the_shared_beginning_is_evaluated_once() {
     let texts = ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10"];

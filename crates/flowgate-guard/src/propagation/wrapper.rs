@@ -257,7 +257,9 @@ pub async fn answer_at(
 /// If the documents have too many labels.
 fn span_of(context: &LabelledContext) -> Result<LabelSpan, Error> {
     LabelSpan::new(&context.labels()).map_err(|_| {
-        Error::Failed("the documents together have more than 128 labels; retrieve fewer documents".to_owned())
+        Error::Failed(
+            "the documents have more than 128 different labels; retrieve fewer documents".to_owned(),
+        )
     })
 }
 

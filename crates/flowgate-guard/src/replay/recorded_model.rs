@@ -300,7 +300,8 @@ impl<'r> ReplayDouble<'r> {
     }
 }
 
-/// Returns the hidden regions that must be read to obtain what a part of a call needs, in a view with this bound.
+/// Returns those of the `hidden` regions of a view that must be read to obtain what a part of a call needs. `bound` is
+/// the label up to which the view shows content.
 fn missing_regions(trace: &Trace, bound: &Label, hidden: &HiddenRegions, need: &PartNeed) -> MissingRegions {
     let mut missing = MissingRegions::default();
     match need {

@@ -241,8 +241,8 @@ mod tests {
         check("not JSON, 99", &["h2"]);
     }
 
-    /// The network gives every region the probability 0: a region that shares a value with the draft is named all the
-    /// same, and with the probability 1 it adds the others.
+    /// If the network gives every region the probability 0, a region that shares a value with the draft is named all
+    /// the same. If it gives every region the probability 1, the other regions are named as well.
     #[test]
     fn a_network_adds_regions_and_drops_none_that_a_match_finds() {
         let check = |draft: &str, probability: f64, expected: &[&str]| {

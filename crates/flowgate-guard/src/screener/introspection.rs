@@ -22,7 +22,8 @@ impl Screener for IntrospectionScreener {
         "the model cites the regions that its next message would be based on"
     }
 
-    /// Asks on which tagged regions the next message would be based, before and after the chat.
+    /// Returns the request that asks on which tagged regions the next message would be based. The question precedes and
+    /// follows the chat.
     fn question(&self, tagged: TaggedChat) -> Request {
         let TaggedChat { mut request, nonce, .. } = tagged;
         let instructions = format!(

@@ -25,8 +25,8 @@ impl Screener for JudgeScreener {
         "a model reads everything and names the regions that the next step needs"
     }
 
-    /// Asks which tagged regions the next step needs, before and after the chat. The forced tool call has the
-    /// reasoning first, so that the model reasons before it names regions.
+    /// Returns the request that asks which tagged regions the next step needs. The question precedes and follows the
+    /// chat. The forced tool call has the reasoning first, so that the model reasons before it names regions.
     fn question(&self, tagged: TaggedChat) -> Request {
         let TaggedChat { mut request, nonce, names } = tagged;
         let instructions = format!(

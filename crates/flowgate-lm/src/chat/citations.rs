@@ -1,14 +1,18 @@
 //! Defines the citations of an answer: the passages of documents in the request that support pieces of the answer's
 //! text. Only Anthropic's Messages API has citations.
 //!
-//! A model's server reports what an answer cites of the documents as they were sent to it. [`CitableDocument::find`]
-//! looks for this in the client's own copy of the document. A [`Citation`] therefore contains only text, titles and
-//! positions of that copy, and reveals to the client nothing but the choice of the passage, which the label of the
-//! answer's text covers. What is not found in the copy is no citation.
+//! A model's server reports which passages an answer cites, as positions in the documents that it was sent. The wire
+//! format looks for each reported passage in the client's own copy of the document ([`CitableDocument`]), and drops a
+//! passage that it does not find. A [`Citation`] therefore contains only text, titles and positions of the client's
+//! copy. It reveals to the client only which passage the model chose, and the label of the answer's text covers this
+//! choice.
+//!
+//! If the text of an answer is changed before the client receives it, [`carried_over`] keeps the citations of its
+//! unchanged pieces.
 
 use serde::{Deserialize, Serialize};
 
-/// The texts with which a server may join the cited blocks of a document.
+/// The separators that a server may put between several cited blocks when it reports them as one passage.
 const SEPARATORS: [&str; 4] = ["", "\n", "\n\n", " "];
 
 /// The kind of a document that an answer may cite.
@@ -96,9 +100,9 @@ impl Citation {
 }
 
 impl CitableDocument {
-    /// Returns the citation of a passage that a server reports; `None` if this document does not have the passage. If
-    /// the document has the passage at several places, the citation has the reported one, or the first one if the
-    /// passage is not at the reported place.
+    /// Returns the citation of the passage that a server reports; `None` if this document does not contain it. The
+    /// caller has chosen this document by the reported index. If the document contains the passage more than once, the
+    /// citation has the reported place or, if the passage is not there, the first place.
     pub(crate) fn find(&self, reported: &ReportedCitation) -> Option<Citation> {
         if reported.kind != self.kind || reported.text.is_empty() {
             return None;
@@ -118,9 +122,11 @@ impl CitableDocument {
         })
     }
 
-    /// Returns the positions of a passage of the text, in characters.
+    /// Returns the position of the reported passage in the text and the position after it, in characters; `None` if the
+    /// text does not contain the passage.
     fn characters_of(&self, reported: &ReportedCitation) -> Option<(usize, usize)> {
         let (text, passage) = (self.texts.first()?, reported.text.as_str());
+        // The search is in bytes; the reported and the returned positions are in characters.
         let is_at = |at: &usize| text.get(*at..).is_some_and(|rest| rest.starts_with(passage));
         let reported_at = text.char_indices().nth(reported.start).map(|(at, _)| at).filter(is_at);
         let at = reported_at.or_else(|| text.find(passage))?;
@@ -128,13 +134,19 @@ impl CitableDocument {
         Some((start, start + passage.chars().count()))
     }
 
-    /// Returns the positions of a passage of the blocks: the reported blocks, if they are the passage or one of them
-    /// contains it, or the first block that contains it.
+    /// Returns the number of the first block of the reported passage and the number after its last block. These are the
+    /// reported blocks if they have the passage: a single block contains it, or several blocks, joined, are equal to
+    /// it. Otherwise it is the first block that contains the passage; `None` if no block does.
     fn blocks_of(&self, reported: &ReportedCitation) -> Option<(usize, usize)> {
         let passage = reported.text.as_str();
         let is_cited = |blocks: &[String]| match blocks {
             [block] => block.contains(passage),
-            blocks => SEPARATORS.iter().any(|separator| blocks.join(separator) == passage),
+            blocks => {
+                // The joined text is at least as long as the blocks together, so most wrong places need no join.
+                let length: usize = blocks.iter().map(String::len).sum();
+                length <= passage.len()
+                    && SEPARATORS.iter().any(|separator| blocks.join(separator) == passage)
+            }
         };
         // Some servers report the last block instead of the position after it.
         let (start, end) = (reported.start, reported.end.max(reported.start.saturating_add(1)));
@@ -145,17 +157,19 @@ impl CitableDocument {
         Some((at, at + 1))
     }
 
-    /// Returns the number of bytes of the texts, which bounds the effort of [`find`](Self::find).
+    /// Returns the number of bytes of the texts and one for each text, which bounds the effort of [`find`](Self::find).
     pub(crate) fn size(&self) -> usize {
-        self.texts.iter().map(String::len).sum()
+        self.texts.iter().map(|text| text.len() + 1).sum()
     }
 }
 
-/// Returns the cited pieces of a text that was changed before its release, at their positions in the released text.
-/// Only pieces that certainly did not change are kept: those before the first difference of the two texts, and those
-/// after the last one.
+/// Returns the cited pieces of an answer at their positions in the text that the client receives. `pieces` are the
+/// cited pieces of `written`, which the model wrote; `released` is the same text after the guard has changed it, for
+/// example disarmed an address. Only pieces that certainly did not change are kept: those before the first difference
+/// of the two texts, which keep their positions, and those after the last difference, which are moved.
 #[must_use]
 pub fn carried_over(pieces: Vec<CitedPiece>, written: &str, released: &str) -> Vec<CitedPiece> {
+    // The lengths of what both texts begin with and end with, in bytes.
     let before = shared_bytes(written.chars().zip(released.chars()));
     let rest_of = |text| str::get(text, before..).unwrap_or_default();
     let rests = rest_of(written).chars().rev().zip(rest_of(released).chars().rev());
@@ -163,17 +177,19 @@ pub fn carried_over(pieces: Vec<CitedPiece>, written: &str, released: &str) -> V
     // The positions after the last difference, in both texts.
     let (tail, released_tail) = (written.len() - after, released.len() - after);
     let carried = pieces.into_iter().filter_map(|piece| {
+        // A piece that is not in the text is dropped.
         written.get(piece.start..piece.end)?;
         if piece.end <= before {
             return Some(piece);
         }
+        // `None`, and so no citation, for a piece that begins before the end of the last difference.
         let moved = |at: usize| at.checked_sub(tail)?.checked_add(released_tail);
         Some(CitedPiece { start: moved(piece.start)?, end: moved(piece.end)?, ..piece })
     });
     carried.collect()
 }
 
-/// Returns the number of bytes of the pairs before the first one whose characters differ.
+/// Returns the number of bytes of the characters before the first pair whose two characters differ.
 fn shared_bytes(pairs: impl Iterator<Item = (char, char)>) -> usize {
     pairs.take_while(|(a, b)| a == b).map(|(char, _)| char.len_utf8()).sum()
 }
@@ -214,7 +230,8 @@ mod tests {
         let text = &["Grün. Rot. Grün."][..];
         check(Text, text, ("Grün.", 0, 5), Some((0, 5)));
         check(Text, text, ("Grün.", 11, 16), Some((11, 16)));
-        // Positions in bytes, beyond the text, and none at all.
+        // Wrong reported positions: in bytes instead of characters, or beyond the text. Then passages that the text
+        // does not contain.
         check(Text, text, ("Grün.", 12, 18), Some((0, 5)));
         check(Text, text, ("Rot.", usize::MAX, 0), Some((6, 10)));
         check(Text, text, ("Rot!", 6, 10), None);
@@ -238,7 +255,7 @@ mod tests {
         assert_eq!(document(Text, text).find(&other), None);
     }
 
-    /// The positions of a passage by comparison at every place.
+    /// Returns the positions that [`CitableDocument::find`] must find, by a comparison at every place of the text.
     fn slow_positions(text: &str, passage: &str, at: usize) -> Option<(usize, usize)> {
         let (text, passage): (Vec<char>, Vec<char>) = (text.chars().collect(), passage.chars().collect());
         let is_at = |at: usize| text.iter().skip(at).take(passage.len()).eq(passage.iter());

@@ -1,9 +1,11 @@
-//! Defines how a client's request names an MCP server that the model's provider calls: its label ([`McpLabel`]), its
-//! address ([`McpAddress`]), its credentials ([`McpCredentials`]), and all of them together ([`McpServer`]).
+//! Defines [`ProviderMcpServer`], an MCP server that a client's request declares and that the model's provider calls: its
+//! address ([`McpAddress`]), the client's credentials for it ([`McpCredentials`]), and which of its tools may be
+//! called.
 //!
-//! [`ProviderTool::McpServer`](super::ProviderTool::McpServer) is the tool that such a server is to the model. The
-//! credentials are used for the request in which the provider calls the server, and for nothing else: no description,
-//! no debug output and no error contains them.
+//! [`McpLabel`] is the name that the client gives to the server (not a label of the policy). The model is offered the
+//! whole server as one tool with this name, [`ProviderTool::McpServer`](super::ProviderTool::McpServer). The
+//! credentials are sent only in the request in which the provider calls the server: no description, no debug output and
+//! no error contains them.
 
 use std::fmt;
 
@@ -12,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::provider_tool::RESTRICTION;
 
-/// The beginning of the name of the tool that an MCP server is to the model.
+/// The beginning of the name of the tool by which the model calls an MCP server.
 const PREFIX: &str = "mcp__";
 
 /// The most bytes of a label. With [`PREFIX`], the name has 64 bytes, the most that providers permit.
@@ -21,24 +23,26 @@ const MAX_LABEL: usize = 59;
 /// The most bytes of an address.
 const MAX_ADDRESS: usize = 2048;
 
-/// The most bytes of the name of a server's tool, as the specification of MCP has it.
+/// The most bytes of the name of a server's tool, according to the specification of MCP.
 const MAX_TOOL_NAME: usize = 128;
 
-/// The number of bytes of the digest of an address that a description contains.
-const DIGEST_BYTES: usize = 8;
+/// How many bytes of the digest of an address the description of the tool contains: enough that nobody finds two
+/// addresses with the same bytes.
+const DIGEST_BYTES: usize = 16;
 
 /// The label of an MCP server: a name of 1 to 59 letters, digits, `-` and `_` that begins with a letter or a digit.
 ///
-/// A label does not contain `__`: some agents call a tool of an MCP server of their own `mcp__SERVER__TOOL`, and no
-/// label may make a policy's statement about such a function one about a server.
+/// A label does not contain `__`. Some agents give the tools of their own MCP servers names of the form
+/// `mcp__SERVER__TOOL`. If `SERVER__TOOL` were a label, a statement of the policy about such a tool would also apply to
+/// the server with this label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct McpLabel {
-    /// The name of the tool: [`PREFIX`] and the label.
+    /// The name of the server's tool: [`PREFIX`] and the label.
     tool_name: Box<str>,
 }
 
 impl McpLabel {
-    /// Returns the label with this text; `None` if the text is no label.
+    /// Returns the label with this text; `None` if the text is not a valid label.
     #[must_use]
     pub fn parse(label: &str) -> Option<Self> {
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -49,8 +53,8 @@ impl McpLabel {
         is_label.then(|| Self { tool_name: format!("{PREFIX}{label}").into() })
     }
 
-    /// Returns the label of the server whose tool has this name, such as `weather` for `mcp__weather`; `None` if it is
-    /// no name of such a tool.
+    /// Returns the label of the server whose tool has this name, such as `weather` for `mcp__weather`; `None` if `name`
+    /// is not the name of a server's tool.
     #[must_use]
     pub fn of_tool(name: &str) -> Option<Self> {
         Self::parse(name.strip_prefix(PREFIX)?)
@@ -78,8 +82,9 @@ pub struct McpAddress {
 }
 
 impl McpAddress {
-    /// Returns the address with this text; `None` if the text is no such URL. The host has letters, digits, `-` and
-    /// `.`, so that no other program reads another host in the same text.
+    /// Returns the address with this text; `None` if the text is not such a URL, or has more than 2048 bytes. Parsers
+    /// of URLs disagree about unusual characters. The host may therefore contain only letters, digits, `-` and `.`, and
+    /// the rest only plain ASCII characters, so that the provider reads the same host in the text as this function.
     #[must_use]
     pub fn parse(url: &str) -> Option<Self> {
         let rest = url.strip_prefix("https://").filter(|_| url.len() <= MAX_ADDRESS)?;
@@ -87,6 +92,7 @@ impl McpAddress {
         let (host, port) = authority.split_once(':').unwrap_or((authority, "443"));
         let is_of_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
         let has_host = host.starts_with(|c: char| c.is_ascii_alphanumeric()) && host.chars().all(is_of_host);
+        // `parse` alone would accept `+443`.
         let port = port.parse::<u16>().ok().filter(|_| port.chars().all(|c| c.is_ascii_digit()))?;
         let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '<' | '>' | '"' | '\\' | '#');
         if !has_host || !rest.chars().all(is_plain) {
@@ -141,7 +147,7 @@ impl fmt::Debug for McpCredentials {
 
 /// An MCP server that the provider calls, as a client's request declares it. Its label is that of the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct McpServer {
+pub struct ProviderMcpServer {
     /// The address of the server.
     pub address: McpAddress,
     /// What authenticates the provider to the server.
@@ -154,7 +160,7 @@ pub struct McpServer {
     pub description: String,
 }
 
-impl McpServer {
+impl ProviderMcpServer {
     /// Returns the server at an address, without credentials, with all its tools and without a description.
     #[must_use]
     pub fn at(address: McpAddress) -> Self {
@@ -174,15 +180,15 @@ impl McpServer {
         (1..=MAX_TOOL_NAME).contains(&name.len()) && name.chars().all(is_of_name)
     }
 
-    /// Returns whether a text can be what a client says about a server. `<` and `>` mark the address in the
-    /// description of the tool, so that a policy can look for it there; no other text may contain them.
+    /// Returns whether a client may give a server this description. In the description of the tool, `<` and `>` mark
+    /// the address, so that a policy can look for the address there. No other part of it may contain them.
     #[must_use]
     pub fn is_description(text: &str) -> bool {
         !text.contains(['<', '>'])
     }
 
-    /// Returns the sentence that states the address in the description of the tool: its origin, and the digest of the
-    /// whole URL, whose path may contain a secret.
+    /// Returns the sentence that states the address in the description of the tool: the origin, and a digest of the
+    /// whole URL instead of the URL itself, whose path may contain a secret.
     pub(super) fn address_sentence(&self) -> String {
         let (origin, digest) = (self.address.origin(), self.address.digest());
         format!(
@@ -274,23 +280,23 @@ mod tests {
         let address = McpAddress::parse("https://a.example/hunter2").unwrap();
         let headers = vec![("x-key".to_owned(), "hunter3".to_owned())];
         let credentials = McpCredentials { token: Some("hunter4".to_owned()), headers };
-        let server = McpServer { credentials, ..McpServer::at(address) };
+        let server = ProviderMcpServer { credentials, ..ProviderMcpServer::at(address) };
         assert!(!server.restrictions().contains("hunter"), "{}", server.restrictions());
         assert!(!format!("{server:?}").contains("hunter"));
         // Another path is another address.
-        let other = McpServer::at(McpAddress::parse("https://a.example/hunter5").unwrap());
+        let other = ProviderMcpServer::at(McpAddress::parse("https://a.example/hunter5").unwrap());
         assert_ne!(other.restrictions(), server.restrictions());
     }
 
     #[test]
     fn only_the_address_is_in_angle_brackets() {
         for name in ["get_weather", "files/read", "a\"b"] {
-            assert!(McpServer::is_tool_name(name), "{name}");
+            assert!(ProviderMcpServer::is_tool_name(name), "{name}");
         }
         for name in ["", "a b", "<https://a.example>", "caf\u{e9}", &"a".repeat(MAX_TOOL_NAME + 1)] {
-            assert!(!McpServer::is_tool_name(name), "{name}");
+            assert!(!ProviderMcpServer::is_tool_name(name), "{name}");
         }
-        assert!(McpServer::is_description("Tells the weather."));
-        assert!(!McpServer::is_description("At <https://a.example>."));
+        assert!(ProviderMcpServer::is_description("Tells the weather."));
+        assert!(!ProviderMcpServer::is_description("At <https://a.example>."));
     }
 }

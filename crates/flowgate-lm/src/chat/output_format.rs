@@ -1,5 +1,5 @@
-//! Defines the form that a request demands of the model's text: JSON, or JSON that matches a schema (structured
-//! output).
+//! Defines [`OutputFormat`], the form that a request demands of the model's text (structured output): JSON, or JSON
+//! that matches an [`OutputSchema`].
 //!
 //! The decoders of [`wire`](crate::wire) read the form from a client's request, and the encoders write it for a model's
 //! server. A schema contains names and descriptions, which a model reads as text. `flowgate-guard` therefore labels the

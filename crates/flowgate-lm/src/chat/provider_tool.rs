@@ -10,7 +10,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{McpLabel, McpServer, Message, Part, Request, Sampling, ToolSpec};
+use super::{McpLabel, Message, Part, ProviderMcpServer, Request, Sampling, ToolSpec};
 
 /// A tool that providers run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) const RESTRICTION: &str = " Returns ";
 const MAX_TOKENS: u32 = 8192;
 
 impl ProviderTool {
-    /// All tools but the MCP servers, whose names are those that clients give them.
+    /// All tools except the MCP servers, which have the names that clients give them.
     pub const BUILT_IN: [Self; 3] = [Self::WebSearch, Self::WebFetch, Self::CodeExecution];
 
     /// Returns the name by which models call the tool and policies refer to it, whatever the provider calls it.
@@ -64,9 +64,11 @@ impl ProviderTool {
         !matches!(self, Self::McpServer(_))
     }
 
-    /// Returns the tool as it is offered to the model.
+    /// Returns the function that the model is offered in place of the tool: it has one argument, a text.
+    /// [`ProviderToolUse::spec`] adds the restrictions of a client to its description.
     #[must_use]
     pub fn spec(&self) -> ToolSpec {
+        // The description of the function, and that of its argument.
         let (description, about) = match self {
             Self::WebSearch => (
                 "Searches the web, and returns what was found with its addresses.".to_owned(),
@@ -103,9 +105,9 @@ impl ProviderTool {
     /// nothing else of the chat.
     ///
     /// # Errors
-    /// If the argument is missing, is not a text or is blank, or if the argument of [`WebFetch`](Self::WebFetch) is
-    /// anything but one address: the provider's model would read further words as instructions that were not judged.
-    /// The message is for the model, and says what to write instead.
+    /// If the argument is missing, is not a text or is blank. Also if the argument of [`WebFetch`](Self::WebFetch) is
+    /// not exactly one address: the provider's model could obey further words as instructions. The message is for the
+    /// model, and says what to write instead.
     pub fn request(&self, arguments: &Map<String, Value>) -> Result<Request, String> {
         let name = self.argument();
         let argument = arguments.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
@@ -153,16 +155,16 @@ pub struct ProviderToolUse {
     /// The most calls of the tool that the client permits in a turn. The program that runs the calls counts them.
     pub max_calls: Option<u64>,
     /// The server that the provider calls, for [`ProviderTool::McpServer`]; without it, such a tool does not run.
-    pub server: Option<McpServer>,
+    pub server: Option<ProviderMcpServer>,
 }
 
 impl ProviderToolUse {
-    /// Returns the tool as it is offered to the model. The description ends with the restrictions, so that offers with
-    /// different restrictions differ: see [`Self::is_offer_of`].
+    /// Returns the function that the model is offered in place of the tool. Its description ends with the restrictions,
+    /// so that the model knows them and offers with different restrictions differ.
     #[must_use]
     pub fn spec(&self) -> ToolSpec {
         let mut spec = self.tool.spec();
-        // Domains are written as JSON lists, so that one name with quotes and commas cannot read like several names.
+        // Domains are written as JSON lists, so that one name with quotes and commas cannot look like several names.
         if !self.allowed_domains.is_empty() {
             spec.description +=
                 &format!("{RESTRICTION}only pages of the domains {}.", json!(self.allowed_domains));
@@ -180,15 +182,17 @@ impl ProviderToolUse {
         spec
     }
 
-    /// Returns whether `description` and `parameters` are those by which [`Self::spec`] offers the tool `tool` to the
-    /// model, with any restrictions. A function of a client that only has the name of the tool differs in them.
+    /// Returns whether `description` and `parameters` are those of a function that [`Self::spec`] returns for `tool`,
+    /// with any restrictions. A client's own function of the same name does not have them: its calls must not reach the
+    /// provider.
     #[must_use]
     pub fn is_offer_of(tool: &ProviderTool, description: &str, parameters: &Value) -> bool {
         restrictions_of(tool, description, parameters).is_some()
     }
 
-    /// Returns whether `description` and `parameters` are an offer of this tool with another server: one with the same
-    /// label, but at another address.
+    /// Returns whether `description` and `parameters` are those of an MCP server that has the same label as this one,
+    /// but another address. The outputs of that server are in the conversation under this label, so no other server may
+    /// take its place. `false` for other tools.
     #[must_use]
     pub fn is_at_other_address(&self, description: &str, parameters: &Value) -> bool {
         let (Some(server), Some(restrictions)) =
@@ -200,8 +204,8 @@ impl ProviderToolUse {
     }
 }
 
-/// Returns the restrictions in the description by which [`ProviderToolUse::spec`] offers a tool to the model; `None` if
-/// `description` and `parameters` are not those of such an offer.
+/// Returns the part of `description` that states the restrictions, if [`ProviderToolUse::spec`] can have returned
+/// `description` and `parameters` for `tool`; it is empty if there are no restrictions. Otherwise returns `None`.
 fn restrictions_of<'d>(tool: &ProviderTool, description: &'d str, parameters: &Value) -> Option<&'d str> {
     let spec = tool.spec();
     let rest = description.strip_prefix(spec.description.as_str())?;
@@ -222,8 +226,8 @@ impl From<ProviderTool> for ProviderToolUse {
     }
 }
 
-impl From<(McpLabel, McpServer)> for ProviderToolUse {
-    fn from((label, server): (McpLabel, McpServer)) -> Self {
+impl From<(McpLabel, ProviderMcpServer)> for ProviderToolUse {
+    fn from((label, server): (McpLabel, ProviderMcpServer)) -> Self {
         Self { server: Some(server), ..Self::from(ProviderTool::McpServer(label)) }
     }
 }
@@ -274,7 +278,7 @@ mod tests {
     fn an_offer_of_a_server_states_the_address() {
         let server = |label: &str, url: &str| {
             let (label, address) = (McpLabel::parse(label).unwrap(), McpAddress::parse(url).unwrap());
-            ProviderToolUse::from((label, McpServer::at(address)))
+            ProviderToolUse::from((label, ProviderMcpServer::at(address)))
         };
         let check = |first: &ProviderToolUse, later: &ProviderToolUse, expected: (bool, bool)| {
             let spec = first.spec();

@@ -1,5 +1,6 @@
-//! Defines the reasoning of a model: the parameters by which a request asks for reasoning ([`Reasoning`]), and the
-//! parts of the reasoning that the model's server returns ([`ReasoningPart`]).
+//! Defines the reasoning of a model, which it writes before its message: the parameters by which a request asks for
+//! reasoning ([`Reasoning`]), and the parts of the reasoning that the model's server returns ([`ReasoningPart`]), each
+//! with the evidence by which this server recognises it later ([`Seal`]).
 //!
 //! [`Sampling`](super::Sampling) contains the parameters. [`Message`](super::Message) and
 //! [`Completion`](super::Completion) contain the parts. The wire formats translate both.
@@ -32,8 +33,8 @@ impl ReasoningPart {
         self.author.is_empty() || self.author == model
     }
 
-    /// Returns the size of all its texts and of its seal, in bytes. Used for the limit on the size of an answer and for
-    /// estimates of tokens.
+    /// Returns the size of the texts and the seal of this part, in bytes. The limit on the size of an answer and the
+    /// estimates of tokens use it.
     pub(crate) fn size(&self) -> usize {
         let seal = match &self.seal {
             Seal::None => 0,
@@ -101,7 +102,8 @@ pub enum ThinkingMode {
     Enabled(u32),
 }
 
-/// Declares an enumeration, and for each variant the word that a request contains for it.
+/// Declares an enumeration whose variants are words of requests (`Low = "low"`), with the functions that convert
+/// between a variant and its word.
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$about])*

@@ -1,4 +1,5 @@
-//! Defines the provenance of the parts of a user's messages, as the client declares it.
+//! Defines the provenance of the parts of a user's messages, as the client declares it: [`Source`] for one part, and
+//! [`Sources`] for all parts of a chat.
 //!
 //! A user's message often contains more than a person typed: files, pages, tool outputs. Only the client knows where
 //! each part comes from. The client declares the provenance of each part in a field `flowgate` of its request, which is

@@ -18,7 +18,7 @@ const NOT_IN_CHAT: Error = Error::Unsupported(
 const OVERLAP: Error = Error::Unsupported("two texts to be blocked overlap; block their union");
 /// The error if the chat template changes a blocked text or its ends.
 const MOVED: Error = Error::Unsupported(
-    "the model's chat template trims, changes or moves a text to be blocked; block a text without white space at its ends, or the whole part",
+    "the model's chat template trims, changes or moves a text to be blocked; block a text that does not begin or end with white space, or block the whole part of the message",
 );
 
 /// A piece of a prompt.

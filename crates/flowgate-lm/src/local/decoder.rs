@@ -239,9 +239,10 @@ impl Decoder {
 }
 
 impl DecoderLayer {
-    /// Evaluates the layer for `x`, the hidden states of new tokens. Attention and then the feed-forward part each add
-    /// their output to their input. If `norm_first` is true, each reads its input normalised; otherwise the sum is
-    /// normalised. Returns the hidden states, and the cache of the layer with the new tokens.
+    /// Evaluates the layer for `x`, the hidden states of new tokens. `run` has the mask, the angles of the positions, the
+    /// cache of earlier tokens and the probe. Attention and then the feed-forward part each add their output to their
+    /// input. If `norm_first` is true, each part reads its input normalised; otherwise the sum is normalised. Returns the
+    /// hidden states, and the cache of the layer with the new tokens.
     fn forward(
         &self,
         x: &Tensor,

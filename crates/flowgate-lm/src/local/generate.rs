@@ -69,7 +69,8 @@ impl LocalModel {
             ));
         }
         let template = self.template.as_ref();
-        let prompt = template.ok_or(Error::Unsupported("it has no chat template; use a model for chats"))?;
+        let prompt =
+            template.ok_or(Error::Unsupported("the model has no chat template; use a model for chats"))?;
         // Evaluate the prompt. With blocked texts, the prompt is divided into tokens differently, and a mask is needed.
         let (prompt, blocked) = if blocked.is_empty() {
             (self.prompt_tokens(prompt, &request.messages, tools)?, None)

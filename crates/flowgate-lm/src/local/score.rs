@@ -158,6 +158,7 @@ impl LocalModel {
             state.map_or(0, |state| std::ptr::from_ref(state).addr())
         };
         let is_shared = tasks.windows(2).all(|pair| matches!(pair, [a, b] if address(a) == address(b)));
+        // The tasks whose caches become the rows.
         let kept = if is_shared { tasks.get(..1).unwrap_or_default() } else { tasks };
         let cache = |task: &&ScoreTask<'_>| {
             self.cached_prefix(task.request.prefix, &task.pair.text.ids).0.truncated(length)

@@ -127,13 +127,13 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Converts an error of a template. The message has the line of the template, or 0 if the line is unknown. The message
+/// Converts an error of a template. The message has the line of the template, if the line is known. The message
 /// contains content of the chat only if the template itself puts this content into the error.
 fn failed(error: &minijinja::Error) -> Error {
-    let line = error.line().unwrap_or_default();
+    let line = error.line().map(|line| format!(" in line {line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
     Error::Failed(format!(
-        "the chat template failed in line {line}: {}{detail}; change the messages or tools that it rejects, or use another template",
+        "the chat template failed{line}: {}{detail}; change the messages or tools that it rejects, or use another template",
         error.kind()
     ))
 }
@@ -204,6 +204,7 @@ mod tests {
     use super::*;
     use crate::chat::ToolCall;
 
+    /// A chat with a message of every role, and with a call of a tool.
     fn chat() -> Vec<Message> {
         let call =
             ToolCall { id: "c1".into(), name: "pay".into(), arguments: r#"{"b": 1, "a": "<x>"}"#.into() };
@@ -215,6 +216,8 @@ mod tests {
         ]
     }
 
+    /// Renders [`chat`], with one tool on offer, by the template `source`. An error of the template or of the rendering
+    /// is returned as its text.
     fn render(source: &str) -> Result<String, String> {
         let template = ChatTemplate::new(Path::new("t"), source, Some("<s>".into()), None);
         let tools = [ToolSpec {

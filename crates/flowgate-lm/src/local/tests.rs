@@ -1,4 +1,5 @@
-//! Tests of local models. They use tiny models whose weights are computed by a formula.
+//! Tests of local models. Each submodule tests one part, such as scores, chats or damaged files. The module `tiny`
+//! creates the tiny models that the tests use, with weights that a formula gives.
 
 #![expect(
     clippy::cast_possible_truncation,

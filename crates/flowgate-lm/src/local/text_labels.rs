@@ -60,6 +60,7 @@ impl LocalTextClassifier {
         let config_file = folder.join("config.json");
         let map: Map<String, Value> = file::read_json(&config_file)?;
         let labels = labels(&map).map_err(|problem| LoadError::new(&config_file, problem))?;
+        // The type of the model decides whether it is an encoder or a decoder.
         let model = if map.get("model_type").and_then(Value::as_str).is_some_and(is_encoder) {
             let config = EncoderConfig::read(&config_file, &map, settings.context)?;
             let tokenizer = TextTokenizer::read(&folder.join("tokenizer.json"))?;

@@ -167,7 +167,7 @@ impl TextTokenizer {
         parts.spans.extend(second.spans);
         if self.decode(&parts.ids)? != self.decode(&text.ids)? {
             return Err(Error::Unsupported(
-                "one token contains the end of the prompt and the beginning of the continuation; end the prompt before a space",
+                "one token contains the end of the prompt and the beginning of the continuation; divide the text elsewhere, for example before a space, so that the continuation begins with the space",
             ));
         }
         Ok(TokenizedPair { text: parts, boundary })

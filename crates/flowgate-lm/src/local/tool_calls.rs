@@ -163,6 +163,7 @@ mod tests {
 
     use super::*;
 
+    /// The tools `pay` and `read`, without descriptions.
     fn tools() -> Vec<ToolSpec> {
         let tool = |name: &str| ToolSpec {
             name: name.into(),

@@ -417,6 +417,7 @@ mod tests {
     use crate::local::tests::TempFolder;
     use crate::{ScoringModel, block_on};
 
+    /// Returns the settings of a training that takes a moment: a tiny model, six steps and one example for each step.
     fn settings() -> TrainingSettings {
         let shape = ModelShape {
             vocabulary: 300,
@@ -429,6 +430,7 @@ mod tests {
         TrainingSettings { shape, steps: 6, batch: 1, warm_up: 2, ..TrainingSettings::default() }
     }
 
+    /// Returns the bits of all weights, in the order of their names.
     fn weights(trainer: &Trainer) -> Vec<u32> {
         let values =
             trainer.variables.values().map(|variable| variable.flatten_all().unwrap().to_vec1::<f32>());

@@ -81,7 +81,7 @@ struct Connections {
 
 impl Connections {
     /// Returns these settings so that the caller can change them. The open connections have the old settings, so this
-    /// client gives them up; its other clones may still use them.
+    /// client no longer uses them; clones of the client may still use them.
     fn change(&mut self) -> &mut Self {
         self.clients = Arc::default();
         self
@@ -195,9 +195,9 @@ impl HttpClient {
         self
     }
 
-    /// Sets a header of all requests, in place of an earlier value. The value is not shown in debug output, since it may be the key of the provider's
-    /// account. Fails if the value contains characters that a header cannot contain. The text of the error is for a
-    /// key; callers that add another header ignore the error.
+    /// Sets the header `name` of all requests, in place of an earlier value. The value is not shown in debug output,
+    /// since it may be the key of the provider's account. Fails if the value contains characters that a header cannot
+    /// contain. The text of the error is for a key; callers that add another header ignore the error.
     pub(super) fn header(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         let value = HeaderValue::try_from(value);
         let mut value = value.map_err(|_| {
@@ -285,9 +285,9 @@ impl HttpClient {
         Err(Error::Timeout)
     }
 
-    /// Sends the request once, and reads the head of the answer. Fails if the status is not 200, or if the answer does
-    /// not begin within the time limit for the first byte and before `deadline`, the end of the time limit of the whole
-    /// request.
+    /// Sends `body` to `path` once, and reads the head of the answer. Fails if the request cannot be sent, if the status
+    /// is not 200, or if the answer does not begin within the time limit for the first byte and before `deadline`, the
+    /// end of the time limit of the whole request.
     async fn send_once(
         &self,
         path: &str,

@@ -65,8 +65,8 @@ pub fn is_tls_failure(error: &(dyn StdError + 'static)) -> bool {
     list_causes(error).any(|cause| cause.is::<rustls::Error>())
 }
 
-/// Returns an error and its causes, from the outermost one to the innermost one. The error of the HTTP client itself
-/// does not say why a request failed, so callers search the causes.
+/// Returns the error `first` and its causes, from the outermost one to the innermost one. The error of the HTTP client
+/// itself does not say why a request failed, so callers search the causes.
 fn list_causes<'e>(
     first: &'e (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {

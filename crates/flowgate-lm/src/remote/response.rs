@@ -46,7 +46,7 @@ pub(super) struct HttpResponse {
 
 impl HttpResponse {
     /// Returns the answer if its status is 200. Otherwise reads the server's name of the error from the body, and
-    /// returns the error for the status and this name, with the delay after which the server permits a retry (`wait`).
+    /// returns the error for the status and this name, with the delay after which the server permits a retry.
     ///
     /// `response` is what the HTTP client returned, with its body unread. `open` counts the request as open in the pool
     /// of clients until the answer is dropped. `deadline` is the end of the time limit of the request.

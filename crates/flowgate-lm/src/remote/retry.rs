@@ -1,5 +1,6 @@
 //! Defines [`RetryPolicy`], which decides whether, and after which delay, [`HttpClient`](super::client::HttpClient)
 //! sends a failed request again: only after temporary failures, such as a busy server, and a limited number of times.
+//! Also defines [`AttemptFailure`], the failure of one attempt, and reads the delay that a server requests.
 
 use std::sync::Arc;
 use std::time::Duration;

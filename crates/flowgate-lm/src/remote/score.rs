@@ -160,12 +160,15 @@ impl ScoringModel for Scorer {
 
 /// The error of a server that ignores the field `prompt_logprobs`.
 const NO_PROMPT_LOGPROBS: Error = Error::Unsupported(
-    "the server returned no `prompt_logprobs`; choose an interface that the server supports",
+    "the server returned no `prompt_logprobs`; choose another method of scoring that the server supports: `echo` or \
+    `llama-cpp` (option `--scores`)",
 );
 
 /// The error of a server that ignores the fields `echo` and `logprobs`.
-const NO_LOGPROBS: Error =
-    Error::Unsupported("the server returned no `logprobs`; choose an interface that the server supports");
+const NO_LOGPROBS: Error = Error::Unsupported(
+    "the server returned no `logprobs`; choose another method of scoring that the server supports: `prompt-logprobs` \
+    or `llama-cpp` (option `--scores`)",
+);
 
 /// The error of a continuation that begins with the first token of the text. This token has no log-probability.
 const FIRST_TOKEN: Error = Error::Unsupported(
@@ -180,7 +183,8 @@ const CROSSING_TOKEN: Error = Error::Unsupported(
 
 /// The error of an answer whose tokens do not spell the continuation.
 const OTHER_TEXT: Error = Error::Unsupported(
-    "the last tokens that the server returned, joined, differ from the continuation; choose another interface",
+    "the last tokens that the server returned, joined, differ from the continuation; choose another method of \
+    scoring (option `--scores`)",
 );
 
 /// Returns the only item of the answer's list `choices`. Fails if the list does not have exactly one item.
@@ -309,7 +313,7 @@ mod tests {
             by,
             &[("200 OK", &other)],
             "the model cannot answer this request: the last tokens that the server returned, joined, differ from \
-            the continuation; choose another interface",
+            the continuation; choose another method of scoring (option `--scores`)",
         )
         .await;
         check(by, &[("200 OK", &listed(&token("ld", "-1")))], FIRST).await;
@@ -331,8 +335,8 @@ mod tests {
         check(
             by,
             &[("200 OK", none)],
-            "the model cannot answer this request: the server returned no `prompt_logprobs`; choose an \
-            interface that the server supports",
+            "the model cannot answer this request: the server returned no `prompt_logprobs`; choose another \
+            method of scoring that the server supports: `echo` or `llama-cpp` (option `--scores`)",
         )
         .await;
         check(
@@ -368,8 +372,8 @@ mod tests {
         check(
             by,
             &[("200 OK", r#"{"choices":[{}]}"#)],
-            "the model cannot answer this request: the server returned no `logprobs`; choose an interface that \
-            the server supports",
+            "the model cannot answer this request: the server returned no `logprobs`; choose another method of \
+            scoring that the server supports: `prompt-logprobs` or `llama-cpp` (option `--scores`)",
         )
         .await;
         let no = "the model's server rejected the request with the HTTP status 401 (invalid_api_key); see the documentation of its API";

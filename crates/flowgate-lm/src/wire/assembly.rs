@@ -1,7 +1,9 @@
-//! Defines [`Assembly`], which assembles a completion from the pieces of a streamed answer, and passes each piece to a
-//! listener. The stream decoders of all formats call it.
+//! Defines [`Assembly`], which assembles a completion from the pieces of a streamed answer, and passes each readable
+//! piece to a listener. The stream decoders of all formats call it.
 //!
-//! The methods fail if the answer exceeds a limit, and with [`Error::Cancelled`] if the listener cancels.
+//! This module also owns the limits on the size of one answer, on its calls and on the parts of its reasoning, so that
+//! a server cannot use up the memory. A method that adds a piece fails if the answer then exceeds a limit, and with
+//! [`Error::Cancelled`] if the listener cancels.
 
 use crate::Error;
 use crate::chat::{Completion, ReasoningPart, Seal, ToolCall};
@@ -14,7 +16,7 @@ pub(crate) const MAX_CALLS: usize = 256;
 /// The most parts of the reasoning of one answer.
 pub(crate) const MAX_THOUGHTS: usize = 4096;
 
-/// The completion so far, which equals what the listener received.
+/// The completion so far: what the listener has received, and the signatures of the reasoning.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     /// The parts of the answer that have arrived. The decoder itself sets the stop reason and the usage.
@@ -24,7 +26,8 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// Counts further bytes of the answer, and fails if it has more than [`MAX_ANSWER`].
+    /// Adds `bytes`, the size of the next piece, to the size of the answer. Fails if the answer becomes larger than
+    /// [`MAX_ANSWER`].
     fn check_size(&mut self, bytes: usize) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_ANSWER { Err(Error::TooLong(MAX_ANSWER)) } else { Ok(()) }
@@ -41,9 +44,10 @@ impl Assembly {
         send_delta(listener, Delta::Text(piece))
     }
 
-    /// Begins a call, passes its beginning to the listener, and returns its index, by which its arguments are added. A
-    /// call without an id receives one, so that the tool's output can refer to it. Fails if the call has no name, there
-    /// are [`MAX_CALLS`] calls already, the answer becomes too large, or the listener cancels.
+    /// Begins a call of the tool `name`, and passes its id and name to the listener. Returns the index of the call,
+    /// with which the caller adds the arguments later. If `id` is empty, the call receives an id, so that the tool's
+    /// output can refer to it. Fails if `name` is empty, there are [`MAX_CALLS`] calls already, the answer becomes too
+    /// large, or the listener cancels.
     pub(super) fn call(&mut self, id: &str, name: &str, listener: &mut dyn Listener) -> Result<usize, Error> {
         let index = self.completion.calls.len();
         if index >= MAX_CALLS {
@@ -61,9 +65,9 @@ impl Assembly {
         sent.map(|()| index)
     }
 
-    /// Begins a part of the reasoning, and returns its index, by which later pieces are added. The listener receives
-    /// the readable texts that the part already has. Fails if there are [`MAX_THOUGHTS`] parts already, the answer
-    /// becomes too large, or the listener cancels.
+    /// Begins a part of the reasoning, with the texts and the seal that `thought` already has; the listener receives
+    /// the texts. Returns the index of the part, with which the caller adds later pieces. Fails if there are
+    /// [`MAX_THOUGHTS`] parts already, the answer becomes too large, or the listener cancels.
     pub(super) fn thought(
         &mut self,
         thought: ReasoningPart,
@@ -81,8 +85,8 @@ impl Assembly {
         Ok(index)
     }
 
-    /// Adds a piece to the readable text of the part of the reasoning with this index. Fails if there is no such part,
-    /// the answer becomes too large, or the listener cancels.
+    /// Adds a piece to the readable text of the part of the reasoning with this index, and passes it to the listener.
+    /// Fails if there is no such part, the answer becomes too large, or the listener cancels.
     pub(super) fn thought_text(
         &mut self,
         index: usize,
@@ -102,8 +106,9 @@ impl Assembly {
         send_delta(listener, Delta::Reasoning(piece))
     }
 
-    /// Adds a piece to the signature (the seal by which the model's server recognises its reasoning) of the part with
-    /// this index. Fails if there is no such part, or if the part has another kind of seal.
+    /// Adds a piece to the signature of the part of the reasoning with this index; by the signature, the model's server
+    /// recognises the part when it is sent back. Fails if there is no such part, if the part was not begun with a
+    /// signature as its seal, or if the answer becomes too large.
     pub(super) fn signature(&mut self, index: usize, piece: &str) -> Result<(), Error> {
         self.check_size(piece.len())?;
         match self.completion.thoughts.get_mut(index).map(|thought| &mut thought.seal) {
@@ -113,8 +118,9 @@ impl Assembly {
         Ok(())
     }
 
-    /// Sets the signature of the part of the reasoning with this index, and replaces its seal, if it had one. Fails if
-    /// there is no such part, or the answer becomes too large.
+    /// Seals the part of the reasoning with this index by a whole signature, for a format that sends the signature in
+    /// one piece; an earlier seal of the part is replaced. Fails if there is no such part, or the answer becomes too
+    /// large.
     pub(super) fn sign_thought(&mut self, index: usize, signature: &str) -> Result<(), Error> {
         self.check_size(signature.len())?;
         let thought = self.completion.thoughts.get_mut(index).ok_or(NO_THOUGHT)?;
@@ -141,9 +147,9 @@ impl Assembly {
         send_delta(listener, Delta::Arguments { index, json })
     }
 
-    /// Receives the complete arguments of the call with the index `index`, which some formats send at the end of a
-    /// call. Adds them if no arguments were streamed; otherwise fails unless they equal the streamed ones. Also fails
-    /// if there is no such call.
+    /// Takes `json`, the complete arguments of the call with this index: some formats send them at the end of a call,
+    /// after or instead of the pieces. If no pieces were sent, adds them to the call. Otherwise they must equal the
+    /// pieces; fails if they differ, since it is then uncertain what the model called, or if there is no such call.
     pub(super) fn complete_arguments(
         &mut self,
         index: usize,
@@ -164,14 +170,14 @@ impl Assembly {
 pub(super) const TOO_MANY_CALLS: Error = Error::TooMany("256 tool calls; ask for fewer at a time");
 /// The error of an answer with more than [`MAX_THOUGHTS`] parts of reasoning.
 pub(super) const TOO_MANY_THOUGHTS: Error = Error::TooMany("4096 parts of reasoning; ask for less reasoning");
-/// The error of an event that continues a part of the reasoning, if that part does not exist or has another kind of
-/// seal.
+/// The error of an event that continues a part of the reasoning that does not exist, or that continues the signature of
+/// a part that has none.
 const NO_THOUGHT: Error = Error::Malformed(
     "an event of the stream continues reasoning that did not begin, or that has no signature",
 );
 
-/// Returns the id of a call. If the server sent none, the id contains the call's index, so that equal answers have
-/// equal ids.
+/// Returns `id`, the id that the server sent for a call or, if `id` is empty, an id with the call's index: with random
+/// ids, two equal answers would have different ids.
 pub(super) fn call_id_or_index(id: &str, index: usize) -> String {
     if id.is_empty() { format!("call_{index}") } else { id.to_owned() }
 }

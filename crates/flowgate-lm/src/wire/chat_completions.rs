@@ -6,9 +6,11 @@
 //!
 //! Limits of the format, and of this module:
 //!
-//! * A tool output cannot be marked as an error: only its content is sent.
+//! * The format cannot mark a tool output as an error, so a model's server receives only the content of the output. A
+//!   client of the gateway can mark it in Flowgate's own field (`extension`).
 //! * The text of the model's reasoning is neither encoded nor decoded.
-//! * The token limit is sent as `max_completion_tokens`, unless the client selects the older name `max_tokens`.
+//! * The token limit has two names. [`encode_request`] writes `max_completion_tokens`; `RemoteModel` writes the older
+//!   name `max_tokens` unless the server is OpenAI's or the program chooses otherwise.
 
 mod request;
 mod request_decoder;
@@ -72,8 +74,8 @@ pub(super) static FORM: Form = Form {
     encode_model_list,
 };
 
-/// Encodes the list of the models with these names, as OpenAI's formats have it. The formats require the time at which
-/// a model was created; it is not known, so 0 is sent.
+/// Encodes a list of models for both formats of OpenAI. `names` are the names of the models, and `owner` is sent as the
+/// owner of each. The formats require the time at which a model was created; it is not known, so 0 is sent.
 pub(super) fn encode_model_list(names: &[&str], owner: &str) -> Value {
     let model = |name: &&str| json!({"id": name, "object": "model", "created": 0, "owned_by": owner});
     let models: Vec<Value> = names.iter().map(model).collect();
@@ -88,10 +90,10 @@ const END_USER: &str = "identifies the end user to the provider";
 const LOG_PROBABILITIES: &str =
     "asks for words that the model did not write, which no rule has judged; leave it out";
 const PENALTY: &str = "is supported only as 0: the gateway passes on no penalties";
-const OLD_FUNCTIONS: &str = "is the old form of `tools` and `tool_choice`; use these";
+const OLD_FUNCTIONS: &str = "is the old form of `tools` and `tool_choice`; send these instead";
 const AUDIO: &str = "concerns speech, which no rule can judge; leave it out";
 const PARTICIPANT: &str =
-    "names a participant, which is text for the model without a label; put it into the content";
+    "names a participant, which is text for the model without a label; put the name into the content";
 
 known_fields! {
     REQUEST = "request" {
@@ -112,7 +114,7 @@ known_fields! {
         "verbosity": Read("passed on"),
         "user": Dropped(END_USER),
         "safety_identifier": Dropped(END_USER),
-        "metadata": Dropped("labels the request for its sender"),
+        "metadata": Dropped("is a note of the sender about the request"),
         "prompt_cache_key": Dropped(CACHING),
         "prompt_cache_options": Dropped(CACHING),
         "prompt_cache_retention": Dropped(CACHING),

@@ -1,9 +1,9 @@
-//! Decodes the documents and files of a client's request, as far as the formats have them in common. The decoders of
-//! requests call this module.
+//! Contains what the formats share about documents: the text of a document with its title, its provenance, and PDFs.
+//! The decoders of requests call this module, and so do the encoders that send a PDF.
 //!
 //! A document in text becomes a text part, which is labelled and judged like any other. A PDF is passed on unchanged:
-//! no rule can read its content, so its label alone decides which steps are shown it. An address, or a file that is
-//! stored at the provider, is refused: its content would reach the model without a label.
+//! no rule can read its content, so its label alone decides which steps are shown it. A document of which a request has
+//! only the address, or which is stored at the provider, is refused: its content would reach the model without a label.
 
 use super::WireError;
 use super::fields::ObjectFields;
@@ -12,7 +12,7 @@ use crate::chat::{Part, Source};
 /// The media type of the documents that are passed on unchanged.
 const PDF: &str = "application/pdf";
 
-/// The name of a PDF in OpenAI's formats, which require one.
+/// The name that is sent for every PDF in OpenAI's formats, which require a name. The client's own name is dropped.
 const NAME: &str = "document.pdf";
 
 /// The problem of an image or a document for which the request has only the address.
@@ -22,9 +22,10 @@ pub(super) const FETCHED: &str =
 /// The problem of a file that is not a PDF.
 pub(super) const ONLY_PDF: &str = "is not the content of a PDF; send other documents as text";
 
-/// Returns the provenance of a document in a user's message: that which the document itself declares, or else that of
-/// the message (`message_source`), or else `File`. If the message declares `Typed`, this is ignored for the document,
-/// since nobody types a document.
+/// Returns the provenance of a document in a user's message: the one that the document itself declares, otherwise the
+/// one that the message declares (`message_source`), otherwise `File`. `Typed` in the message does not apply to the
+/// document, since a person does not type a document. The result is never `None`; it is an `Option` because the callers
+/// list it with the provenance of other parts. Fails if the declaration of the document is malformed.
 pub(super) fn source_of(
     document: &ObjectFields<'_>,
     message_source: Option<Source>,
@@ -33,8 +34,8 @@ pub(super) fn source_of(
     Ok(document.source()?.or(of_message).or(Some(Source::File)))
 }
 
-/// Returns one text with the title, the context and the content of a document, since the model reads all three. A part
-/// that is absent or empty is left out.
+/// Returns one text with the title, the context and the content (`text`) of a document, so that rules judge all that
+/// the model reads. An absent or empty title, context or content is left out.
 pub(super) fn titled_text(title: Option<&str>, context: Option<&str>, text: &str) -> String {
     let line = |name: &str, value: Option<&str>| {
         value.filter(|value| !value.is_empty()).map_or_else(String::new, |value| format!("{name}: {value}\n"))
@@ -47,7 +48,7 @@ pub(super) fn titled_text(title: Option<&str>, context: Option<&str>, text: &str
     }
 }
 
-/// Returns a PDF with the content `data`; `None` if the media type is not that of a PDF.
+/// Returns a part with the PDF whose content, in base64, is `data`; `None` if `media_type` is not that of a PDF.
 pub(super) fn pdf(media_type: &str, data: &str) -> Option<Part> {
     let (media_type, data) = (media_type.to_owned(), data.to_owned());
     (media_type == PDF).then_some(Part::ImageData { media_type, data })
@@ -59,12 +60,13 @@ pub(super) fn parse_pdf(url: &str) -> Option<Part> {
     pdf(media_type, data)
 }
 
-/// Returns whether a part is a PDF, which every format encodes differently from an image.
+/// Returns whether a part is a PDF. [`Part`] has no variant for PDFs: a PDF is image data with the media type of a PDF.
 pub(super) fn is_pdf(part: &Part) -> bool {
     matches!(part, Part::ImageData { media_type, .. } if media_type == PDF)
 }
 
-/// Returns the name and the content of a PDF, as OpenAI's formats have them; `None` for any other part.
+/// Returns the two values by which OpenAI's formats describe a PDF: its name, which is always [`NAME`], and its content
+/// as a data URL. `None` for any other part.
 pub(super) fn named_pdf(part: &Part) -> Option<(&'static str, String)> {
     super::image_url(part).filter(|_| is_pdf(part)).map(|url| (NAME, url))
 }

@@ -1,8 +1,8 @@
 //! Encodes and decodes requests for embeddings in OpenAI's format, `POST /embeddings`, and the answers to them. The
-//! gateway is the server side, and `RemoteModel` the client side.
+//! gateway decodes requests and encodes answers; `RemoteModel` encodes requests and decodes answers.
 //!
 //! An embedding is a list of numbers that represents a text, and reveals much of the text. The format also permits
-//! tokens instead of texts. Such requests are refused, because no rule can judge tokens.
+//! tokens (numbers) instead of texts. Requests with tokens are refused, because no rule can judge tokens.
 
 use serde_json::{Number, Value, json};
 
@@ -30,7 +30,8 @@ known_fields! {
     }
 }
 
-/// Returns the known fields of requests for embeddings, in order.
+/// Returns the known fields of requests for embeddings, in order: the rows of their table in `docs/wire-forms.md`. The
+/// rows name the format of chat completions, because embeddings belong to the same API of OpenAI.
 #[must_use]
 pub fn listed() -> Vec<ListedField> {
     listed_rows(super::Api::ChatCompletions, OBJECTS)
@@ -81,14 +82,15 @@ pub struct EmbeddingsResponse {
 }
 
 impl EmbeddingsRequest {
-    /// Decodes the body of a request. Drops the fields in `dropped`.
+    /// Decodes the body of a request. `options` lists the unknown fields that are dropped instead of being rejected.
     ///
     /// # Errors
-    /// If the body violates the format, has no text or more than [`MAX_TEXTS`], or has tokens.
-    pub fn decode(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Self, WireError> {
-        let body = ObjectFields::of_body(body, dropped)?;
+    /// If the body violates the format, has an empty text, no text or more than [`MAX_TEXTS`], or has tokens.
+    pub fn decode(body: &Json<'_>, options: &DecodeOptions) -> Result<Self, WireError> {
+        let body = ObjectFields::of_body(body, options)?;
         body.reject_unsupported(&REQUEST)?;
-        // The format also permits tokens instead of texts, which this decoder refuses.
+        // The input is a text or a list of texts. The error about anything else names tokens, since they are what the
+        // format permits in addition.
         let texts: Vec<String> = match body.get("input") {
             Some(Json::Text(text)) => vec![text.clone().into_owned()],
             Some(Json::List(list)) => {
@@ -138,14 +140,18 @@ impl EmbeddingsRequest {
 }
 
 impl EmbeddingsResponse {
-    /// Decodes the answer to a request with `texts` texts. An embedding without an index belongs to the text at the
-    /// same position.
+    /// Decodes the answer to a request for embeddings; `texts` is the number of texts in the request. The answer may
+    /// list the embeddings in any order: `index` says to which text an embedding belongs. An embedding without an index
+    /// belongs to the text at the same position in the request.
     ///
     /// # Errors
     /// If the answer does not have exactly one embedding for each text.
     pub fn decode(body: &Value, texts: usize) -> Result<Self, Error> {
-        const WRONG: Error = Error::Malformed("the answer does not have one embedding for each text");
+        const WRONG: Error = Error::Malformed(
+            "the answer does not have exactly one embedding, as a list of numbers or in base64, for each text",
+        );
         let data = body.get("data").and_then(Value::as_array).ok_or(WRONG)?;
+        // The embedding of each text, by the index of the text; `None` as long as the answer has shown none.
         let mut embeddings: Vec<Option<Embedding>> = vec![None; texts];
         for (position, item) in data.iter().enumerate() {
             let index = count(item, "index").map_or(Some(position), |index| usize::try_from(index).ok());
@@ -161,18 +167,19 @@ impl EmbeddingsResponse {
                 }
                 _ => return Err(WRONG),
             };
-            // The answer has a second embedding for the same text.
+            // `replace` returns an earlier embedding: the answer has two for the same text.
             if entry.replace(embedding).is_some() {
                 return Err(WRONG);
             }
         }
+        // Fails if a text has no embedding.
         let embeddings = embeddings.into_iter().collect::<Option<Vec<_>>>().ok_or(WRONG)?;
         let tokens = body.get("usage").and_then(|usage| count(usage, "prompt_tokens"));
         let model = body.get("model").and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(Self { embeddings, model, usage: Usage { input: tokens.unwrap_or(0), output: 0, cached: 0 } })
     }
 
-    /// Encodes the answer.
+    /// Encodes the body of the answer, with the embeddings in the order of the texts.
     pub fn encode(&self) -> Value {
         let embedding = |(index, embedding): (usize, &Embedding)| {
             let value = match embedding {

@@ -1,6 +1,6 @@
-//! Reads Flowgate's own field `"flowgate": {"is_error": true}` of a tool output, by which a client declares that the
-//! tool failed. Chat Completions and Responses have no field of their own for this. The request decoders of these two
-//! formats call this module.
+//! Reads the field `"flowgate": {"is_error": true}` of a tool output, by which a client declares that the tool failed.
+//! The field is Flowgate's addition to Chat Completions and Responses, which have no field for this. The request
+//! decoders of these two formats call this module.
 
 use super::WireError;
 use super::fields::{EXTENSION, ObjectFields};

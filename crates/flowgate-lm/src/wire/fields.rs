@@ -1,8 +1,10 @@
-//! Reads the fields of JSON objects, for the decoders of all formats.
+//! Reads the fields of JSON objects, for the decoders of all formats. This file also contains the errors about fields
+//! that several formats share.
 //!
-//! [`ObjectFields`] reads the objects of a client's request. Each of their fields is either known
-//! ([`super::known_fields`]) or rejected by name, and a value of an unexpected type is an error. [`JsonNode`] and the
-//! functions at the end of this file read a server's answer, in which a value of an unexpected type counts as absent.
+//! [`ObjectFields`] reads the objects of a client's request, and is strict: it rejects a field that is not declared
+//! ([`super::known_fields`]), and a value of an unexpected type. The functions at the end of this file read a server's
+//! answer, and are lenient: a value of an unexpected type counts as absent. They read both types in which an answer can
+//! be parsed ([`JsonNode`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,17 +18,19 @@ use crate::Error;
 use crate::chat::{ProviderTool, Source};
 use crate::json::Json;
 
-/// An object of a request, and its path. A field that is null counts as absent. The methods that read a field fail if
-/// its value has another type.
+/// An object of a client's request, and its path for errors. A field that is null counts as absent. A method that reads
+/// a field fails if the value does not have the type that the method returns.
 #[derive(Debug)]
 pub(super) struct ObjectFields<'a> {
+    /// The keys and the values, in the order of the body.
     entries: &'a [(Cow<'a, str>, Json<'a>)],
     path: FieldPath,
-    /// The fields and tools that are dropped instead of being rejected.
+    /// What the decoder accepts in addition to the declared fields.
     options: &'a DecodeOptions,
 }
 
-/// The path of an object. It is formatted only for errors.
+/// The path of an object in the body of the request, such as `messages[3]`; empty for the body itself. Its parts are
+/// kept apart, since the path is formatted only for errors.
 #[derive(Debug, Clone)]
 struct FieldPath {
     /// The path of the object, or of the list that contains it.
@@ -43,8 +47,8 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The name of the field in which a client declares what the format cannot express, such as the provenance of a
-/// message.
+/// The name of Flowgate's own field, in which a client declares what the format has no field for: the provenance of a
+/// message, or that a tool failed.
 pub(super) const EXTENSION: &str = "flowgate";
 
 /// The problem of a part of a message that is neither a text nor a document nor an image.
@@ -56,7 +60,7 @@ pub(super) const PROVIDER_RECORD: &str =
 
 /// The problem of a choice among some of the declared tools.
 pub(super) const ALLOWED_TOOLS: &str =
-    "is a choice among tools; declare only those that the model may call in `tools`";
+    "is a choice among tools; declare in `tools` only those that the model may call";
 
 /// The problem of a custom tool, or a call of one, in the form of chat completions.
 pub(super) const CUSTOM_TOOL: &str = "is supported in the Responses API only; declare a function";
@@ -64,24 +68,19 @@ pub(super) const CUSTOM_TOOL: &str = "is supported in the Responses API only; de
 /// The problem of a field that no declaration names.
 const UNKNOWN: &str = "is not known";
 
-/// The problem of a field that an object has twice, in both spellings.
+/// The problem of a field that an object has twice, as `top_p` and as `topP`.
 const TWICE: &str = "is sent in two spellings; send it once";
 
-/// Returns the spelling of a name without underscores: `topP` for `top_p`. Servers of Gemini's API accept both
-/// spellings of a field, and clients mix them. In the other formats, no declared field has a capital letter, so this
-/// other spelling never names a known field.
+/// Returns a name in camel case, such as `topP` for `top_p`. Gemini's API declares its fields in camel case and also
+/// accepts them with underscores, and clients mix both spellings. The other formats declare no field with a capital
+/// letter, so there the result is never a declared field unless the name itself is one. An underscore that no lower-case
+/// letter follows stays, so that `top__p` and `top_p_` are not further spellings of `topP`.
 fn camel_case(name: &str) -> String {
     let mut spelled = String::with_capacity(name.len());
-    let mut is_capital = false;
-    for char in name.chars() {
-        match char {
-            '_' => is_capital = true,
-            char if is_capital => {
-                spelled.push(char.to_ascii_uppercase());
-                is_capital = false;
-            }
-            char => spelled.push(char),
-        }
+    let mut chars = name.chars().peekable();
+    while let Some(char) = chars.next() {
+        let next = chars.next_if(|next| char == '_' && !spelled.is_empty() && next.is_ascii_lowercase());
+        spelled.push(next.map_or(char, |next| next.to_ascii_uppercase()));
     }
     spelled
 }
@@ -106,12 +105,13 @@ pub(super) const UNKNOWN_EFFORT: &str = "is not `none`, `minimal`, `low`, `mediu
 /// The problem of a type of tool that no format defines.
 pub(super) const UNKNOWN_TOOL: &str = "is not a known type of tool; leave the tool out";
 
-/// The fields of the object `flowgate`, in which a client declares the provenance of a user's message or of a part.
+/// The fields of the object `flowgate` of a user's message or of a part of one, in which a client declares the
+/// provenance.
 const SOURCE: KnownFields =
     KnownFields { title: "flowgate", rows: &[("source", FieldRule::Read("the provenance"))] };
 
-/// Returns whether the type `kind` of a tool is the type `known`, with or without a variant or a date at the end: for
-/// example, `web_search_20250305` is of the type `web_search`.
+/// Returns whether `kind`, the type of a tool in a client's request, is `known`, or `known` with a variant or a date
+/// after a `_`: for example, `web_search_20250305` is of the type `web_search`.
 pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
     kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
@@ -150,18 +150,20 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns whether tools of this type, which the provider runs, are dropped instead of being rejected.
+    /// Returns whether the operator's configuration lists `kind`, a type of tools that the provider runs, among the
+    /// tools to drop: such a tool is left out of the request, which is not rejected.
     pub(super) fn drops_tool(&self, kind: &str) -> bool {
         self.options.dropped_tools.iter().any(|known| known == kind)
     }
 
-    /// Returns whether the caller has the provider run this tool in separate requests, so that clients may ask for it.
+    /// Returns whether the client may ask for this tool of the provider, because the caller of the decoder has the
+    /// provider run each call of it in a separate request.
     pub(super) fn accepts_provider_tool(&self, tool: &ProviderTool) -> bool {
         self.options.provider_tools.contains(tool)
     }
 
-    /// Returns the path of the field `key` in the body of the request, for errors: only the key if this object is the
-    /// body itself.
+    /// Returns the path of the field `key` of this object, from the body of the request, for errors:
+    /// `messages[3].role`, or only `key` if this object is the body itself.
     pub(super) fn path_to(&self, key: &str) -> String {
         match (self.path.name.is_empty(), self.path.index) {
             (true, None) => key.to_owned(),
@@ -169,51 +171,55 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Fails with the error that the field `key` has this problem.
+    /// Returns the error that the field `key` has a problem, as a result of the type that the decoder returns.
+    /// `problem` completes a sentence that begins with the path of the field.
     pub(super) fn field_error<T>(&self, key: &str, problem: &'static str) -> Result<T, WireError> {
         Err(WireError { place: self.path_to(key), problem })
     }
 
-    /// Returns the field `key`; `None` if it is absent or null. Also finds a field whose name in camel case is `key`,
-    /// such as `top_p` for the key `topP`, since clients of Gemini mix both spellings.
+    /// Returns the value of the field `key`; `None` if it is absent or null. If `key` is in camel case, such as `topP`,
+    /// also finds the spelling with underscores (`top_p`), since clients of Gemini mix both.
     pub(super) fn get(&self, key: &str) -> Option<&'a Json<'a>> {
         let is_field = |name: &str| name == key || name.contains('_') && camel_case(name) == key;
         let (_, value) = self.entries.iter().find(|(name, _)| is_field(name))?;
         Some(value).filter(|value| **value != Json::Null)
     }
 
-    /// Fails at the first field that is not supported. A field is supported if it is null, if `known` declares it as
-    /// read or dropped, if `known` permits its value, or if the operator's configuration lists it among the fields to
-    /// drop. The error names the field, or `...` if the name is long or not a plain word.
+    /// Fails if this object has a field that is not supported; the error is about the first one. A field is supported
+    /// if it is null, if `known` declares it as read or dropped, if `known` permits its value, or if the operator's
+    /// configuration lists it among the fields to drop. The error names the field, or has `...` in place of a name that
+    /// is long or not a plain word.
     pub(super) fn reject_unsupported(&self, known: &KnownFields) -> Result<(), WireError> {
         self.reject_unsupported_except(known, |_| false)
     }
 
-    /// Fails as [`Self::reject_unsupported`] does, except for a field that `known` declares as refused and for which
-    /// `is_dropped` returns true.
+    /// Fails as [`Self::reject_unsupported`] does, but accepts a field that `known` declares as refused if
+    /// `is_excepted` returns true for its name. In Gemini's format, each tool of the provider is such a field, and some
+    /// of these tools are accepted or dropped.
     pub(super) fn reject_unsupported_except(
         &self,
         known: &KnownFields,
-        is_dropped: impl Fn(&str) -> bool,
+        is_excepted: impl Fn(&str) -> bool,
     ) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
-            // The other spelling of the key.
             let other = camel_case(key);
+            // What is wrong with the field; if nothing is, the loop continues with the next field. The field may be
+            // declared with its own spelling or in camel case, but the object must not have it in both spellings.
             let problem = match known.rule(key).or_else(|| known.rule(&other)) {
                 Some(_) if key != other && self.entries.iter().any(|(name, _)| *name == other) => TWICE,
                 Some(FieldRule::Read(_) | FieldRule::Dropped(_)) => continue,
                 Some(FieldRule::Only(values, _)) if values.contains(&value.to_string().as_str()) => continue,
-                Some(FieldRule::Refused(_)) if is_dropped(key) || is_dropped(&other) => continue,
+                Some(FieldRule::Refused(_)) if is_excepted(key) || is_excepted(&other) => continue,
                 Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
                 None => UNKNOWN,
             };
-            // A declaration of provenance in the wrong object must not be dropped: the message would then be treated as
-            // if its client had declared nothing.
+            // The operator may have a field dropped, but never Flowgate's own: if a provenance that is declared in the
+            // wrong object were dropped, the message would be treated as if its client had declared nothing.
             if key != EXTENSION && self.is_dropped_by_operator(key) {
                 continue;
             }
-            // The error repeats the client's key only if it is a short plain word; any other text is replaced by `...`.
+            // The key is the client's text. The error repeats it only if it is a short plain word.
             let is_plain_word = !key.is_empty()
                 && key.len() <= 64
                 && key.chars().all(|char| char.is_ascii_alphanumeric() || "_-.".contains(char));
@@ -228,8 +234,9 @@ impl<'a> ObjectFields<'a> {
         self.options.dropped_fields.contains(&path)
     }
 
-    /// Returns the provenance that this object, a user's message or a part of one, declares, as in `"flowgate":
-    /// {"source": "typed"}`; `None` if the object declares none. Fails if the declaration is unknown or malformed.
+    /// Returns the provenance that this object declares, as in `"flowgate": {"source": "typed"}`; `None` if it declares
+    /// none. The object is a user's message or a part of one. Fails if the declaration is malformed, or names an
+    /// unknown provenance.
     pub(super) fn source(&self) -> Result<Option<Source>, WireError> {
         if self.get(EXTENSION).is_none() {
             return Ok(None);
@@ -253,7 +260,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the text in the field `key`, if the field is present.
+    /// Returns the text in the field `key`; `None` if the field is absent.
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<&'a str>, WireError> {
         if self.get(key).is_none() { Ok(None) } else { self.text(key).map(Some) }
     }
@@ -280,8 +287,8 @@ impl<'a> ObjectFields<'a> {
         key: &str,
     ) -> Result<impl Iterator<Item = Result<Self, WireError>> + use<'a>, WireError> {
         let items = self.list(key)?;
-        // Only the errors of items need the path, so it is not formatted for an empty list, such as that of the calls
-        // of most messages.
+        // Only the errors about items need the path. It is not formatted for an empty list, since most lists are empty,
+        // such as the calls of a message.
         let name: Rc<str> = if items.is_empty() { "".into() } else { self.path_to(key).into() };
         let options = self.options;
         Ok(items.iter().enumerate().map(move |(at, item)| {
@@ -289,8 +296,8 @@ impl<'a> ObjectFields<'a> {
         }))
     }
 
-    /// Returns the values of the map in the field `key`, each with its name; none if the field is absent. The names are
-    /// the client's.
+    /// Returns the entries of the map in the field `key`, each with its name; none if the field is absent. In a map,
+    /// the client chooses the names, so they are not declared.
     pub(super) fn entries(&self, key: &str) -> Result<&'a [(Cow<'a, str>, Json<'a>)], WireError> {
         match self.get(key) {
             Some(Json::Object(entries)) => Ok(entries),
@@ -299,8 +306,8 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the objects of the map in the field `key`, each with its name; none if the field is absent. The path of
-    /// each object has `*` in place of the name, which is the client's.
+    /// Returns the entries of the map in the field `key`, each of which must be an object, with their names; none if
+    /// the field is absent. The path of each object has `*` in place of its name, since the name is the client's text.
     pub(super) fn named_objects(
         &self,
         key: &str,
@@ -321,8 +328,9 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the value of an enumeration that the field `key` names, if the field is present. `from_name` returns the
-    /// value for a name. If `from_name` returns `None`, fails with the error that the field has the problem `problem`.
+    /// Returns the value that the text in the field `key` names, such as a variant of an enumeration; `None` if the
+    /// field is absent. `from_name` returns the value for a name, or `None` for an unknown name, for which this method
+    /// fails with `problem`.
     pub(super) fn word<T>(
         &self,
         key: &str,
@@ -337,7 +345,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the number in the field `key`, if the field is present.
+    /// Returns the number in the field `key`; `None` if the field is absent.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_f64()) {
             Some(Some(number)) => Ok(Some(number)),
@@ -346,7 +354,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the non-negative integer in the field `key`, if the field is present.
+    /// Returns the non-negative integer in the field `key`; `None` if the field is absent.
     pub(super) fn whole_number(&self, key: &str) -> Result<Option<u64>, WireError> {
         match self.get(key).map(|value| number(value)?.as_u64()) {
             Some(Some(number)) => Ok(Some(number)),
@@ -355,7 +363,7 @@ impl<'a> ObjectFields<'a> {
         }
     }
 
-    /// Returns the number of tokens in the field `key`, if the field is present. The number must fit into 32 bits.
+    /// Returns the number of tokens in the field `key`, which must fit into 32 bits; `None` if the field is absent.
     pub(super) fn tokens(&self, key: &str) -> Result<Option<u32>, WireError> {
         match self.whole_number(key)?.map(u32::try_from) {
             Some(Ok(number)) => Ok(Some(number)),
@@ -395,8 +403,8 @@ fn number<'v>(value: &'v Json<'_>) -> Option<&'v Number> {
     if let Json::Number(number) = value { Some(number) } else { None }
 }
 
-/// A JSON value of an answer: an owned one ([`Value`]), or one that is borrowed from the text it was parsed from
-/// ([`Json`]).
+/// A JSON value of a server's answer. Whole answers are parsed into a [`Value`], and the events of some streams into
+/// [`Json`], which borrows from the text that was parsed. With this trait, the same functions read both.
 pub(super) trait JsonNode: Sized {
     /// Returns the value under a key, if this value is an object.
     fn child(&self, key: &str) -> Option<&Self>;
@@ -444,27 +452,28 @@ impl JsonNode for Json<'_> {
     }
 }
 
-/// Returns the value under a key; `None` if it is absent or null.
+/// Returns the value of the field `key` of an object; `None` if it is absent or null.
 pub(super) fn non_null_child<'v, N: JsonNode>(value: &'v N, key: &str) -> Option<&'v N> {
     value.child(key).filter(|value| !value.is_null_node())
 }
 
-/// Returns the text under a key; empty if it is absent or not a text.
+/// Returns the text in the field `key` of an object; empty if the field is absent or not a text.
 pub(super) fn text<'v, N: JsonNode>(value: &'v N, key: &str) -> &'v str {
     value.child(key).and_then(N::text).unwrap_or_default()
 }
 
-/// Returns the items of the list under a key; `None` if it is absent or not a list.
+/// Returns the items of the list in the field `key` of an object; `None` if the field is absent or not a list.
 pub(super) fn list<'v, N: JsonNode>(value: &'v N, key: &str) -> Option<&'v [N]> {
     value.child(key).and_then(N::items)
 }
 
-/// Returns the unsigned integer under a key; `None` if it is absent or not such a number.
+/// Returns the non-negative integer in the field `key` of an object; `None` if the field is absent or anything else.
 pub(super) fn count(value: &Value, key: &str) -> Option<u64> {
     value.get(key).and_then(Value::as_u64)
 }
 
-/// Returns the name of the tool that an answer calls; an absent or empty name is an error.
+/// Returns the name of the tool in `call`, the object of an answer that has the field `name` of a call. Fails if the
+/// name is absent or empty.
 pub(super) fn called_tool_name(call: &Value) -> Result<&str, Error> {
     let name = text(call, "name");
     if name.is_empty() { Err(Error::Malformed("a tool call of the answer has no `name`")) } else { Ok(name) }

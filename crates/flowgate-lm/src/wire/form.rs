@@ -1,9 +1,9 @@
 //! Defines [`Form`], the descriptor of one format: its names, its addresses and headers, and its encoders and decoders.
+//! Also defines [`Decoder`], which decodes the streams of any format.
 //!
 //! Each format declares its descriptor in the file with its name, and [`Api::form`](super::Api::form) returns the
 //! descriptor. The functions of `Api`, the gateway, the command line and the Python package read the descriptors, so
-//! that their code need not name the formats. This module also defines [`Decoder`], which decodes the streams of any
-//! format.
+//! that their code need not distinguish the formats.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,14 +14,14 @@ use super::known_fields::KnownFields;
 use super::provider_tools::{ProviderItems, ProviderToolForm};
 use super::{DecodeOptions, ReasoningOrder, ReceivedRequest, ReportedPiece, ResponseHead, WireError};
 use crate::Error;
-use crate::chat::{Completion, McpLabel, McpServer, Request};
+use crate::chat::{Completion, McpLabel, ProviderMcpServer, Request};
 use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// The type of a function that encodes an answer as a stream, with one event for each piece of the text (the second
-/// parameter). The last parameter says whether the stream also reports the token usage, and at which position the
-/// stream has the reasoning.
+/// The type of a function that encodes an answer as a stream. The second parameter is the text of the answer in pieces,
+/// each of which becomes one event. The last parameter says whether the stream also reports the token usage, and at
+/// which position the stream has the reasoning.
 type EncodeStream = fn(&Completion, &[&str], ResponseHead<'_>, (bool, ReasoningOrder)) -> Vec<SseEvent>;
 
 /// The descriptor of a format.
@@ -31,7 +31,7 @@ pub struct Form {
     pub name: &'static str,
     /// The name in the Python package.
     pub python_name: &'static str,
-    /// The sentence by which the command line describes the format.
+    /// The description of the format that the command line shows.
     pub description: &'static str,
     /// The version of the format that is understood.
     pub version: &'static str,
@@ -39,36 +39,38 @@ pub struct Form {
     pub provider: &'static str,
     /// The routes of a server of this format.
     pub routes: &'static [FormRoute],
-    /// The beginning of the paths that only this format has.
+    /// The beginning of the paths that only this format has, by which the gateway recognises the format of a request
+    /// with an unknown path; `None` if the format shares its paths with others.
     pub own_prefix: Option<&'static str>,
     /// The header in which a client sends its key.
     pub key_header: KeyHeader,
-    /// The header that requests beta features by their names.
+    /// The header that requests beta features by their names; `None` if the format has no such header.
     pub betas_header: Option<&'static str>,
     /// The beginning of the identifiers of answers.
     pub id_prefix: &'static str,
     /// Whether servers of this format compute embeddings.
     pub has_embeddings: bool,
-    /// Whether clients may leave out the ids of calls. An answer then gives each call an id by its position in the
-    /// chat.
+    /// Whether clients may leave out the ids of calls. In such a format, an answer gives each call an id with its
+    /// position in the chat.
     pub numbers_calls: bool,
     /// How a client asks for the number of tokens of a request; `None` if the format has no such request.
     pub token_count: Option<TokenCountRequest>,
     /// Whether the format sends the text of a refusal in a field of its own. In such a format, an answer whose
     /// beginning was already sent as ordinary text cannot become a refusal.
     pub(super) separates_refusals: bool,
-    /// The number of events before the first text in the stream of an answer without reasoning.
+    /// The number of events before the first piece of text in the stream of an answer without reasoning. `writer` needs
+    /// it to find the event with the text.
     pub(super) events_before_text: usize,
     /// The tools of the provider that servers of this format can run.
     pub(super) provider_tools: &'static [ProviderToolForm],
-    /// Declares an MCP server that the provider calls in the body of a request, in place of all tools. The function
-    /// returns false, and leaves the body as it is, if the format cannot express what the client's request says about
-    /// the server. `None` if providers with this format call no MCP servers.
-    pub(super) declare_mcp_server: Option<fn(&McpLabel, &McpServer, &mut Value) -> bool>,
-    /// Removes from an answer the items that tools of the provider add to its text, and returns a summary of these
-    /// items.
+    /// Writes the declaration of an MCP server that the provider is to call into the body of a request, in place of all
+    /// tools. The function returns false, and leaves the body as it is, if the format cannot express what the client's
+    /// request says about the server. `None` if providers with this format call no MCP servers.
+    pub(super) declare_mcp_server: Option<fn(&McpLabel, &ProviderMcpServer, &mut Value) -> bool>,
+    /// Removes from the body of an answer the items that tools of the provider have added next to the text, and returns
+    /// a summary of these items.
     pub(super) remove_provider_items: fn(&mut Value) -> ProviderItems,
-    /// The objects of requests, with the rules of their fields.
+    /// The objects that requests consist of, with the rules of their fields.
     pub(super) objects: &'static [KnownFields],
     /// Returns the path, below a server's base address, at which a model answers; if `stream` is true, in a stream.
     pub(super) path: fn(model: &str, stream: bool) -> Cow<'static, str>,
@@ -77,7 +79,7 @@ pub struct Form {
     pub(super) unsupported_feature: fn(&Request) -> Option<&'static str>,
     /// Encodes the body of a request to a model; if `stream` is true, asks for a streamed answer.
     pub(super) encode_request: fn(&Request, model: &str, stream: bool) -> Value,
-    /// Decodes the body of a request, without the dropped parts.
+    /// Decodes the body of a request. The options say what the decoder drops or accepts in addition.
     pub(super) decode_request: fn(&Json<'_>, &DecodeOptions) -> Result<ReceivedRequest, WireError>,
     /// Encodes the body of an answer that is not streamed.
     pub(super) encode_response: fn(&Completion, ResponseHead<'_>) -> Value,
@@ -85,38 +87,39 @@ pub struct Form {
     pub(super) decode_response: fn(&Value) -> Result<Completion, Error>,
     /// Returns whether a JSON value has the fields that only answers of this format have.
     pub(super) is_response: fn(&Value) -> bool,
-    /// Encodes an answer as a stream.
+    /// Encodes an answer as a stream; see [`EncodeStream`].
     pub(super) encode_stream: EncodeStream,
     /// Creates a decoder of streams.
     pub(super) decoder: fn() -> Box<dyn DecodeStream>,
     /// Encodes the body of an error with this HTTP status.
     pub(super) encode_error: fn(status: u16, message: &str) -> Value,
-    /// Encodes the event that ends a stream with the body of an error.
+    /// Encodes the event that ends a stream after a failure. The parameter is the body of the error.
     pub(super) encode_error_event: fn(Value) -> SseEvent,
     /// Encodes the list of the models with these names, which belong to `owner`.
     pub(super) encode_model_list: fn(names: &[&str], owner: &str) -> Value,
 }
 
 impl Form {
-    /// Returns whether the address of a request, and not its body, states the model and whether the answer is streamed.
+    /// Returns whether the address of a request names the model and says whether the answer is streamed; if not, the
+    /// body does.
     #[must_use]
     pub fn is_addressed(&self) -> bool {
         self.routes.iter().any(|route| matches!(route, FormRoute::ModelMethod(_)))
     }
 }
 
-/// A route of a server, with its path.
+/// A route that a server of a format has, with its path.
 ///
 /// The enumeration is exhaustive on purpose: a server has to serve every kind of route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormRoute {
-    /// An answer of a model.
+    /// Asks for an answer of a model.
     Answer(&'static str),
-    /// A method of a model. The path has the parameter `target`, which names the model and the method.
+    /// Calls a method of a model. The path has the parameter `target`, which names the model and the method.
     ModelMethod(&'static str),
-    /// The number of tokens of a request.
+    /// Asks for the number of tokens of a request.
     CountTokens(&'static str),
-    /// The list of models, at a path that only this format has.
+    /// Asks for the list of models, at a path that only this format has.
     ModelList(&'static str),
 }
 
@@ -134,26 +137,27 @@ impl KeyHeader {
     pub const BEARER: Self = Self { name: "authorization", prefix: "Bearer " };
 }
 
-/// How a client asks for the number of tokens of a request.
+/// How a client asks for the number of tokens that a request has.
 #[derive(Debug)]
 pub struct TokenCountRequest {
     /// The field of the answer with the number.
     pub answer_field: &'static str,
-    /// Decodes the body of the request, without the dropped parts.
+    /// Decodes the body of the request. The options say what the decoder drops or accepts in addition.
     pub(super) decode: fn(&Json<'_>, &DecodeOptions) -> Result<Request, WireError>,
 }
 
 impl TokenCountRequest {
-    /// Decodes the body of a request for its number of tokens. Drops the fields and tools in `dropped`.
+    /// Decodes the body by which a client asks for a number of tokens, and returns the request whose tokens are to be
+    /// counted. `options` says what the decoder drops or accepts in addition.
     ///
     /// # Errors
     /// In the same cases as for a request for an answer.
-    pub fn decode(&self, body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
-        (self.decode)(body, dropped)
+    pub fn decode(&self, body: &Json<'_>, options: &DecodeOptions) -> Result<Request, WireError> {
+        (self.decode)(body, options)
     }
 }
 
-/// The decoder of a format's streams.
+/// The decoder of the streams of one format, which [`Decoder`] contains.
 pub(super) trait DecodeStream: fmt::Debug + Send + Sync {
     /// Decodes the next event, and passes its pieces to the listener.
     fn feed(&mut self, event: &SseEvent, listener: &mut dyn Listener) -> Result<(), Error>;
@@ -170,8 +174,9 @@ pub(super) trait DecodeStream: fmt::Debug + Send + Sync {
     }
 }
 
-/// Implements [`DecodeStream`] for a decoder that has functions with the names of the trait's methods: each method
-/// calls the function of its name. Further methods of the trait can be given in braces.
+/// Implements [`DecodeStream`] for a type that has its own functions `feed`, `is_done` and `finish`: each method of the
+/// trait calls the function of the same name. The implementation of `take_citations` can follow in braces, for a format
+/// with citations.
 macro_rules! decode_stream {
     ($decoder:ty $(, { $($further:tt)* })?) => {
         impl crate::wire::form::DecodeStream for $decoder {
@@ -197,7 +202,7 @@ macro_rules! decode_stream {
 }
 pub(super) use decode_stream;
 
-/// Decodes a stream, event by event.
+/// Decodes the stream of one answer, event by event, in the format that created this decoder.
 #[derive(Debug)]
 pub struct Decoder(pub(super) Box<dyn DecodeStream>);
 

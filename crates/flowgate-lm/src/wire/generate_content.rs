@@ -8,11 +8,11 @@
 //!
 //! Differences from the other formats:
 //!
-//! * The address names the model, and whether the answer is streamed ([`Target`]). The body states neither.
+//! * The address names the model, and says whether the answer is streamed ([`Target`]). The body says neither.
 //! * System messages at the beginning are sent in the field `systemInstruction`, with each of their parts as one part
 //!   of this field. A later system message, or one with an image, is sent at its position as a user's content.
 //! * Consecutive tool outputs form one content. An image or a PDF that follows an output in the same content belongs to
-//!   this output.
+//!   this output, unless it declares a provenance of its own.
 //! * A client may leave out the ids of calls. A call without an id gets one from its position in the chat, and an
 //!   output without an id answers the first call of its tool that has no answer, so that equal chats have equal ids.
 //! * The arguments of a call and the output of a tool are objects. Arguments that are not an object are sent in the
@@ -100,7 +100,8 @@ fn encode_error(status: u16, message: &str) -> Value {
     json!({"error": {"code": status, "message": message, "status": error_names(status).gemini}})
 }
 
-/// Encodes the list of the models with these names. The format has no field for their owner.
+/// Encodes the list of the models with these names, for clients that list the models of the gateway. The format has no
+/// field for their owner.
 fn encode_model_list(names: &[&str], _owner: &str) -> Value {
     let model = |name: &&str| {
         json!({
@@ -120,9 +121,9 @@ const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the mo
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
 const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
 const NOT_TEXT: &str = "concerns speech, images or video, which no rule can judge; leave it out";
-const OTHER_FILES: &str = "describes a file of another kind than images and PDFs; leave it out";
+const OTHER_FILES: &str = "describes a file that is neither an image nor a PDF; leave it out";
 const RESOLUTION: &str = "affects only how many tokens an image takes";
-const LIVE: &str = "is for sessions with the provider, which the gateway does not have; leave it out";
+const LIVE: &str = "is for live sessions with the provider, which the gateway does not have; leave it out";
 const SENT_LATER: &str = "arguments are sent after the call was judged";
 
 known_fields! {
@@ -134,7 +135,7 @@ known_fields! {
         "generationConfig": Read("see below"),
         "model": Dropped("the address names the model"),
         "safetySettings": Dropped("the operator's account decides on the provider's filters"),
-        "labels": Dropped("labels the request for its sender"),
+        "labels": Dropped("is a note of the sender about the request"),
         "serviceTier": Dropped("the operator's account decides on capacity"),
         "store": Dropped("the provider stores nothing: the gateway sends whole conversations"),
         "cachedContent": Refused(PROVIDER_STATE),
@@ -154,7 +155,7 @@ known_fields! {
         "responseSchema": Read("labelled as a message of the role `response_format`"),
         "responseJsonSchema": Read("labelled as a message of the role `response_format`"),
         "thinkingConfig": Read("see below"),
-        "topK": Dropped("is a kind of sampling that the gateway does not pass on; `topP` is"),
+        "topK": Dropped("is a kind of sampling that the gateway does not pass on; it passes on `topP`"),
         "mediaResolution": Dropped(RESOLUTION),
         "candidateCount": Only(&["1"], "is supported only as 1: a conversation continues with one message of the model"),
         "responseLogprobs": Only(&["false"], "asks for words that the model did not write, which no rule has judged; leave it out"),
@@ -234,17 +235,17 @@ known_fields! {
     PART_OF_SYSTEM = "part of the system instruction" {
         "text": Read("labelled with its message"),
         "thought": Only(&["false"], "is supported only as false: a system message has no reasoning"),
-        "partMetadata": Dropped("labels the part for its sender"),
+        "partMetadata": Dropped("is a note of the sender about the part"),
     }
     PART_OF_MODEL = "part of the model" {
         "text": Read("labelled with its message"),
         "functionCall": Read("a call"),
         "thought": Read("if it is true, the text is dropped: the gateway keeps the reasoning and returns it to the model itself"),
         "thoughtSignature": Dropped(OWN_COPY),
-        "partMetadata": Dropped("labels the part for its sender"),
-        "inlineData": Refused("is an image or a file, which a content of the model cannot contain"),
+        "partMetadata": Dropped("is a note of the sender about the part"),
+        "inlineData": Refused("is an image or a file, which a content of the model cannot contain; send it in a content of the user"),
         "fileData": Refused(FETCHED),
-        "functionResponse": Refused("is the output of a tool, which belongs into a content of the user"),
+        "functionResponse": Refused("is the output of a tool; send it in a content of the user"),
         "executableCode": Refused(PROVIDER_RECORD),
         "codeExecutionResult": Refused(PROVIDER_RECORD),
         "toolCall": Refused(PROVIDER_RECORD),
@@ -257,10 +258,10 @@ known_fields! {
         "flowgate": Read("the provenance of the part; without it, a PDF is a file"),
         "thought": Only(&["false"], "is supported only as false: a user has no reasoning"),
         "thoughtSignature": Dropped(OWN_COPY),
-        "partMetadata": Dropped("labels the part for its sender"),
+        "partMetadata": Dropped("is a note of the sender about the part"),
         "mediaResolution": Dropped(RESOLUTION),
         "fileData": Refused(FETCHED),
-        "functionCall": Refused("is a call, which belongs into a content of the model"),
+        "functionCall": Refused("is a call; send it in a content of the model"),
         "executableCode": Refused(PROVIDER_RECORD),
         "codeExecutionResult": Refused(PROVIDER_RECORD),
         "toolCall": Refused(PROVIDER_RECORD),

@@ -1,9 +1,11 @@
-//! Defines how the file of a wire format (such as chat completions) declares the fields that the objects of a client's
-//! request may have, and for each field whether it is read, dropped, restricted to some values, or refused.
+//! Defines how a wire format (such as chat completions) declares the fields that the objects of a client's request may
+//! have: for each field, a rule says whether it is read, dropped, restricted to some values, or refused.
 //!
-//! The file of each format contains such declarations, made with [`known_fields!`], below its descriptor. The decoder
+//! The file of each format contains these declarations, made with [`known_fields!`], below its descriptor. The decoder
 //! of the format refuses requests that violate the declarations ([`super::fields`]). The document `docs/wire-forms.md`
 //! lists all declared fields; [`listed`] returns them for the test that compares the document with the declarations.
+//!
+//! This module also defines [`DecodeOptions`], by which a caller accepts more in the requests of one client.
 
 use std::fmt;
 
@@ -17,7 +19,7 @@ pub(super) enum FieldRule {
     Read(&'static str),
     /// The field is dropped, for this reason.
     Dropped(&'static str),
-    /// The field may have only these values (as JSON), which ask for nothing that the gateway would not do anyway. Any
+    /// The field may have only these values (as JSON), with which it asks for what the gateway does in any case. Any
     /// other value is refused, for this reason.
     Only(&'static [&'static str], &'static str),
     /// The field is refused, for this reason.
@@ -34,7 +36,7 @@ pub(super) struct KnownFields {
 }
 
 impl KnownFields {
-    /// Returns the rule of a field, if the field is known.
+    /// Returns the rule of the field `name`; `None` if the field is not declared.
     pub(super) fn rule(&self, name: &str) -> Option<&FieldRule> {
         self.rows.iter().find(|(known, _)| *known == name).map(|(_, rule)| rule)
     }
@@ -102,7 +104,7 @@ pub fn listed(api: Api) -> Vec<ListedField> {
     listed_rows(api, api.form().objects)
 }
 
-/// Returns the fields of the objects `objects` of a format, in order, as rows of the table.
+/// Returns the fields of `objects`, in order, as rows of the table of the format `api`.
 pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField> {
     let row = |object: &KnownFields, (field, rule): &(&'static str, FieldRule)| {
         let (outcome, reason) = match rule {
@@ -116,14 +118,13 @@ pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField>
     objects.iter().flat_map(|object| object.rows.iter().map(move |known| row(object, known))).collect()
 }
 
-/// What the decoder accepts in the requests of a client, in addition to what it supports for all clients.
+/// What a decoder accepts in the requests of one client, in addition to what it supports for all clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DecodeOptions {
     /// The paths of fields that are dropped instead of being rejected, without the indices of lists: for example
     /// `diagnostics`, `tools.vendor_hint`.
     pub dropped_fields: Vec<String>,
-    /// The types of tools that are dropped instead of being rejected, although the provider runs them: for example
-    /// `image_generation`.
+    /// The types of tools of the provider that are dropped instead of being rejected: for example `image_generation`.
     pub dropped_tools: Vec<String>,
     /// The tools of the provider that a client may ask for, because the caller has the provider run each call in a
     /// separate request. They are offered to the model as functions.
@@ -134,7 +135,7 @@ pub struct DecodeOptions {
 mod tests {
     use super::*;
 
-    /// A field has one rule, and every rule says why in one line of words.
+    /// A field of an object has one rule, and the text of every rule is one line that the table can contain.
     #[test]
     fn every_field_has_one_rule_with_a_reason() {
         for api in Api::ALL {

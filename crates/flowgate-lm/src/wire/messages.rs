@@ -8,10 +8,11 @@
 //!
 //! Differences from the other formats:
 //!
-//! * System messages at the beginning are sent in the field `system`: a single part as a text, several parts as blocks.
-//!   A later system message, or one with an image, is sent at its position as a user's message: only some models accept
-//!   system messages there, and only after some turns, and no text must gain authority because it is moved. The decoder
-//!   of requests keeps later system messages as system messages.
+//! * System messages at the beginning of the chat become the field `system`: a single part as a text, several parts as
+//!   blocks. Any later system message is sent at its position as a message of the user, since only some models accept
+//!   system messages there. It is not moved to the field `system`, since no text may gain authority by being moved. A
+//!   system message with an image, which this field cannot contain, and all after it count as later ones. The decoder of
+//!   requests keeps later system messages as system messages.
 //! * Consecutive tool outputs form one message of the user.
 //! * The arguments of a call are an object. Arguments that are not an object are sent in the field `unparsed` of an
 //!   object. Decoded arguments are serialised again and lose their white space, except in streams, which contain the
@@ -54,6 +55,7 @@ pub use request_decoder::{decode_count_request, decode_request};
 pub use response::{decode_response, encode_response};
 pub use stream::{StreamDecoder, encode_stream};
 
+// Only this format reports citations in its streams.
 decode_stream!(StreamDecoder, {
     fn take_citations(&mut self) -> Vec<ReportedPiece> {
         <StreamDecoder>::take_citations(self)
@@ -98,7 +100,8 @@ pub(super) static FORM: Form = Form {
     encode_model_list,
 };
 
-/// Returns the feature of a request that the format cannot express, JSON without a schema, with advice.
+/// Returns the problem, with advice, of a request that demands JSON without a schema, which the format cannot express;
+/// `None` for any other request.
 fn unsupported_feature(request: &Request) -> Option<&'static str> {
     (request.format == Some(OutputFormat::JsonObject)).then_some(
         "the Messages API has no JSON without a schema; send a schema, or describe the JSON in a message",
@@ -110,7 +113,8 @@ fn unsupported_feature(request: &Request) -> Option<&'static str> {
 /// for a thread by default, and repeat the request without it when they receive this code.
 fn encode_error(status: u16, message: &str) -> Value {
     let kind = error_names(status).anthropic;
-    // Only the text of the error is known here, so the error about `thread` is recognised by the decoder's text for it.
+    // Only the message is known here, so an error about `thread` is recognised by the decoder's message about this
+    // field.
     let error = if message.contains(&format!("`thread` {THREAD}")) {
         let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
         json!({"type": kind, "message": message, "details": details})
@@ -136,8 +140,9 @@ const OF_ANSWER: &str = "repeats passages of documents for the reader of an answ
 const CACHING: &str = "affects only caching and cost";
 const OWN_COPY: &str = "the gateway keeps the reasoning and returns it to the model itself";
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
-/// Why a request for a thread is refused: a conversation that the provider keeps.
-const THREAD: &str = "is kept by the provider, and what it adds has no label; send the whole conversation";
+/// Why a request with the field `thread` is refused.
+const THREAD: &str =
+    "is a conversation that the provider keeps, and its messages have no label; send the whole conversation";
 const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
 const HIDDEN_TURNS: &str =
     "lets the provider write or replace messages that the gateway does not see; leave it out";
@@ -162,7 +167,7 @@ known_fields! {
         "service_tier": Dropped("the operator's account decides on capacity"),
         "output_format": Read("the older name of `output_config.format`"),
         "top_k": Refused("is a kind of sampling that the gateway does not pass on; use `top_p`"),
-        "speed": Only(&[r#""standard""#], "is supported only as `standard`: others change the cost"),
+        "speed": Only(&[r#""standard""#], "is supported only as `standard`: other speeds change the cost"),
         "mcp_servers": Read("tools of the provider, if the policy labels their outputs; see below"),
         "container": Refused(PROVIDER_STATE),
         "thread": Refused(THREAD),
@@ -184,12 +189,12 @@ known_fields! {
         "type": Read("`disabled`, `adaptive` or `enabled`"),
         "budget_tokens": Read("passed on"),
         "display": Read("`summarized` or `omitted`"),
-        "block_binding": Refused("ties the reasoning to requests of the client; the gateway returns it itself"),
+        "block_binding": Refused("ties the reasoning to the client's requests, but the gateway itself returns the reasoning to the model; leave it out"),
     }
     OUTPUT_CONFIG = "request.output_config" {
         "effort": Read("passed on; in OpenAI's formats as the effort of the reasoning"),
         "format": Read("the form of the reply; see below"),
-        "task_budget": Refused("counts tokens over requests of the client, and the gateway sends other ones; leave it out"),
+        "task_budget": Refused("counts the tokens of the client's requests, but the gateway sends other requests to the model; leave it out"),
     }
     SCHEMA_FORMAT = "request.output_config.format" {
         "type": Read("`json_schema`"),
@@ -210,7 +215,7 @@ known_fields! {
         "eager_input_streaming": Dropped("arguments are sent after the call was judged"),
         "defer_loading": Dropped("every tool is on offer from the start"),
         "input_examples": Dropped("the schema describes the arguments"),
-        "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement"),
+        "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: otherwise code at the provider would make calls that the policy does not judge"),
     }
     OF_PROVIDER = "tool that the provider runs" {
         "type": Read("`web_search`, `web_fetch` or `code_execution`, with a date; see below"),
@@ -224,7 +229,7 @@ known_fields! {
         "cache_control": Dropped(CACHING),
         "defer_loading": Dropped("every tool is on offer from the start"),
         "strict": Dropped("arguments are checked before the call runs, whatever the server enforces"),
-        "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement"),
+        "allowed_callers": Only(&[r#"["direct"]"#], "is supported only as `[\"direct\"]`: otherwise code at the provider would make calls that the policy does not judge"),
     }
     MCP_SERVER = "MCP server that the provider calls" {
         "type": Only(&[r#""url""#], "is supported only as `url`"),
@@ -358,7 +363,7 @@ known_fields! {
         "name": Read("the tool"),
         "input": Read("the arguments"),
         "cache_control": Dropped(CACHING),
-        "caller": Only(&[r#"{"type":"direct"}"#], "is supported only as `direct`: code at the provider would make calls without a judgement"),
+        "caller": Only(&[r#"{"type":"direct"}"#], "is supported only as `direct`: otherwise code at the provider would make calls that the policy does not judge"),
         "toolset_name": Refused("names tools that the provider defines; declare them as custom tools"),
     }
     RESULT = "tool result block" {

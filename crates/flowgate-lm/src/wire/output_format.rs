@@ -1,9 +1,9 @@
-//! Decodes and encodes the form that a request demands of the model's text ([`OutputFormat`]), as far as the wire
-//! formats have this in common. Each format declares the fields of its own objects, and its decoder and encoder call
-//! this module.
+//! Decodes and encodes the format that a request demands of the answer's text ([`OutputFormat`]), such as JSON by a
+//! schema, as far as the wire formats have this in common. Each wire format declares the fields of its own objects, and
+//! its decoder and encoder call this module.
 //!
-//! A model reads a schema as text, and a hostile schema could be large, deeply nested, or refer to a document
-//! elsewhere. Its size and its depth are therefore bounded, and it may refer only to places within itself.
+//! A model reads a schema as text. A hostile schema could be large or deeply nested, or could refer to another document.
+//! The size and the depth of a schema are therefore bounded, and a schema may refer only to places within itself.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ const MAX_DEPTH: usize = 64;
 /// The most characters of the name of a schema, as in OpenAI's formats.
 const MAX_NAME: usize = 64;
 
-/// The name of a schema in OpenAI's formats, which require one, if the client has given none.
+/// The name that a schema without a name gets in OpenAI's formats, which require a name.
 const NAME: &str = "output";
 
 /// The problem of a schema that refers to another document.
 const ELSEWHERE: &str = "has a `$ref` or `$dynamicRef` that does not begin with `#`: nothing is fetched, so put the schema itself there";
 
-/// Reads `format`, the object in which a request states the form of the text; `None` for any text. `known` lists the
-/// types of this object that the wire format permits (of `text`, `json_object` and `json_schema`), each with its known
-/// fields; any other type is an error, with the problem `unknown`. `read_schema` reads an object of the type
-/// `json_schema`.
+/// Reads `format`, the object in which a request demands a format of the answer's text. `None` if the request permits
+/// any text. `known` lists the types that the object may have in this wire format (of `text`, `json_object` and
+/// `json_schema`), each with the fields of an object of this type. For any other type, fails with the problem
+/// `unknown`. `read_schema` reads the rest of an object of the type `json_schema`.
 pub(super) fn read_format<'a>(
     format: &ObjectFields<'a>,
     known: &[(&str, &KnownFields)],
@@ -46,12 +46,13 @@ pub(super) fn read_format<'a>(
     match kind {
         "json_object" => Ok(Some(OutputFormat::JsonObject)),
         "json_schema" => Ok(Some(OutputFormat::Schema(read_schema(format)?))),
+        // The type `text`: any text.
         _ => Ok(None),
     }
 }
 
-/// Reads a schema with the fields that OpenAI's formats share: `name`, `description`, `schema` and `strict`. Fails if
-/// the name is missing or is not plain, or the schema is missing; the description and `strict` may be missing.
+/// Reads a schema from `object`, with the fields that OpenAI's formats share: `name`, `description`, `schema` and
+/// `strict`. The description and `strict` may be missing. Fails if the name or the schema is missing or invalid.
 pub(super) fn read_named_schema(object: &ObjectFields<'_>) -> Result<OutputSchema, WireError> {
     let name = object.text("name")?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -76,8 +77,8 @@ pub(super) fn read_schema(object: &ObjectFields<'_>, key: &str) -> Result<Arc<Va
     }
 }
 
-/// Returns `schema`, which was read from the field `key` of `object`. Fails if the schema is too deep or too large, or
-/// if it refers to another document; the error names the field.
+/// Checks `schema`, which was read from the field `key` of `object`, and returns it to be shared. Fails if the schema
+/// is too deep or too large, or if it refers to another document; the error names the field.
 pub(super) fn checked_schema(
     object: &ObjectFields<'_>,
     key: &str,
@@ -89,10 +90,11 @@ pub(super) fn checked_schema(
     }
 }
 
-/// Returns what is wrong with a schema: it is too deep or too large, or refers to another document. `None` if none of
-/// this applies. The keywords of the schema are not checked.
+/// Returns the problem of a schema that is too deep or too large, or that refers to another document; `None` for any
+/// other schema. Does not check whether the keywords of the schema are valid.
 fn problem(schema: &Value) -> Option<&'static str> {
-    // A stack instead of recursion, because the depth of the schema is not bounded yet.
+    // The values that are still to be checked, each with its depth. A stack instead of recursion, because the depth of
+    // the schema is not bounded yet.
     let mut open = vec![(schema, 1)];
     while let Some((value, depth)) = open.pop() {
         let is_nested = matches!(value, Value::Array(_) | Value::Object(_));
@@ -102,6 +104,7 @@ fn problem(schema: &Value) -> Option<&'static str> {
         match value {
             Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
             Value::Object(entries) => {
+                // Whether the keyword `key` refers to another document: its target does not begin with `#`.
                 let is_elsewhere = |key: &str| {
                     entries.get(key).and_then(Value::as_str).is_some_and(|target| !target.starts_with('#'))
                 };
@@ -131,8 +134,8 @@ pub(super) fn encode_named_schema(schema: &OutputSchema) -> Map<String, Value> {
     fields
 }
 
-/// Returns the JSON schema of `schema` for a format that has no field for its description: the description is written
-/// into the JSON schema, unless it is empty or the JSON schema has a description already.
+/// Returns the JSON schema of `schema` for a wire format that has no field for the description. Writes the description
+/// into the JSON schema, unless the description is empty or the JSON schema already has one.
 pub(super) fn described_schema(schema: &OutputSchema) -> Value {
     let mut described = (*schema.schema).clone();
     if let (Value::Object(entries), false) = (&mut described, schema.description.is_empty()) {
@@ -166,7 +169,7 @@ mod tests {
             (json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}), None),
             (json!({"items": {"$ref": "https://example.org/schema.json"}}), Some(ELSEWHERE)),
             (json!({"anyOf": [{"$dynamicRef": "other.json"}]}), Some(ELSEWHERE)),
-            // A property of that name.
+            // A property that has the name of the keyword.
             (json!({"properties": {"$ref": {"type": "string"}}}), None),
         ] {
             let shown: String = schema.to_string().chars().take(80).collect();

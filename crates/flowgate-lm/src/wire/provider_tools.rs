@@ -1,10 +1,10 @@
-//! Encodes the requests by which a provider runs one of its tools, such as a web search, and decodes the answers.
-//! [`declare`] declares the tool in a request. [`decode_answer`] removes the items in which the provider reports the
-//! calls of the tool and their results, and appends the sources that these items name to the text. `RemoteModel` calls
-//! both. [`super::mcp_servers`] has what is different about the MCP servers that a provider calls.
+//! Encodes the requests in which a provider runs one of its tools, such as a web search, and decodes the answers.
+//! `RemoteModel` calls this module by way of [`Api`]: [`declare`] declares the tool in a request, and [`decode_answer`]
+//! removes the items that report the calls of the tool, and appends the sources that these items name to the text.
 //!
 //! Each format lists the tools of its provider in its descriptor ([`ProviderToolForm`]). The decoders of clients'
-//! requests call [`accepted`], which decides which of these tools a client may ask for, and [`add_provider_tools`].
+//! requests call [`accepted`], which decides whether a client may ask for a tool, and [`add_provider_tools`], which
+//! offers the tools to the model as functions. [`super::mcp_servers`] contains what is special about MCP servers.
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ pub(super) struct ProviderToolForm {
     pub(super) tool: ProviderTool,
     /// The type of the tool in the requests of clients, without the date at its end; in Gemini's format, its field.
     pub(super) kind: &'static str,
-    /// Returns the declaration of the tool in a request; `None` if the format cannot express the restrictions.
+    /// Returns the declaration of the tool in a request; `None` if the format cannot express the client's restrictions.
     pub(super) declare: fn(&ProviderToolUse) -> Option<Value>,
     /// The value of `tool_choice`, as JSON, that forces the model to use the tool; `None` if the format has none.
     pub(super) choice: Option<&'static str>,
@@ -54,15 +54,17 @@ impl ProviderItems {
     }
 }
 
-/// Returns `declaration`, which expresses no restrictions; `None` if `wanted` has any. The number of calls is not such
-/// a restriction, since the program that runs the calls counts them.
+/// Returns `declaration`, the declaration of a tool for which the format has no restrictions; `None` if the client
+/// gives restrictions (in `wanted`), which would be lost. A limit on the number of calls is not lost, since the program
+/// that runs the calls counts them.
 pub(super) fn unrestricted(wanted: &ProviderToolUse, declaration: Value) -> Option<Value> {
     let plain = ProviderToolUse { max_calls: wanted.max_calls, ..ProviderToolUse::from(wanted.tool.clone()) };
     (*wanted == plain).then_some(declaration)
 }
 
-/// Returns the tool of the provider that has the type `kind` in a client's request; `None` if `forms`, the tools of the
-/// format, do not have this type, or if the options of the decoder do not accept the tool.
+/// Returns the tool of the provider that a client asks for by the type `kind`. `None` if no tool in `forms`, the tools
+/// of the format, has this type, or if the options of the decoder do not accept the tool. `tool` is the client's
+/// object.
 pub(super) fn accepted(
     tool: &ObjectFields<'_>,
     forms: &[ProviderToolForm],
@@ -72,8 +74,9 @@ pub(super) fn accepted(
     tool.accepts_provider_tool(&form.tool).then(|| form.tool.clone())
 }
 
-/// Returns the problem of a tool of the provider that is not accepted. `kind` is the type of the tool, without the
-/// date.
+/// Returns the problem of a tool of the provider that [`accepted`] does not accept. A tool in `forms` would be accepted
+/// if the policy labelled its outputs and the upstream had it; any other tool never is. `kind` is the type of the tool,
+/// without the date.
 pub(super) fn provider_tool_problem(forms: &[ProviderToolForm], kind: &str) -> &'static str {
     match forms.iter().any(|form| form.kind == kind) {
         true => UNLABELLED_TOOL,
@@ -81,11 +84,11 @@ pub(super) fn provider_tool_problem(forms: &[ProviderToolForm], kind: &str) -> &
     }
 }
 
-/// Adds the tools of the provider in `wanted` to the functions of a request. `body` is the body of the request, for
-/// errors.
+/// Adds the tools of the provider that a client asks for (`wanted`) to `functions`, the tools that the model is
+/// offered. `body` is the body of the client's request, for errors.
 ///
 /// # Errors
-/// If a function of the client has the name of such a tool, or a tool is declared twice.
+/// If a function of the client has the name of a tool in `wanted`, or if `wanted` has two tools of one name.
 pub(super) fn add_provider_tools(
     body: &ObjectFields<'_>,
     functions: &mut Vec<ToolSpec>,
@@ -131,19 +134,20 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
     true
 }
 
-/// Decodes the answer to a request that declares a tool of the provider. The text of the result is that of the answer,
-/// followed by the sources that the answer names; for an answer without a text, no sources are listed. An answer to any
-/// other request must not contain the items that this function removes: [`Api::decode_response`] rejects them.
+/// Decodes the answer to a request that declares a tool of the provider. The returned text is the text of the answer,
+/// followed by the sources that the answer names, unless the text is empty. The items that report what the tool did are
+/// removed first, since [`Api::decode_response`] rejects them: no other answer may contain such items.
 ///
 /// # Errors
-/// In the same cases as [`Api::decode_response`]. Also if the answer has calls, since no function was offered, if it is
-/// incomplete or a refusal, and if the tool failed or did not run: a text about a failure is not an output of the tool.
+/// In the same cases as [`Api::decode_response`]. Also if the answer calls a function, since none was offered; if the
+/// answer is incomplete or a refusal; and if the tool failed or did not run, since a text about a failure is not an
+/// output of the tool.
 pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Error> {
     let ProviderItems { mut sources, results, failures, asks_for_approval } =
         (api.form().remove_provider_items)(&mut body);
     if asks_for_approval {
         return Err(Error::ToolFailed(
-            "it asks for an approval, although the request says that none is needed",
+            "the provider asks for an approval, although the request says that none is needed; use another tool",
         ));
     }
     let mut completion = api.decode_response(&body)?;
@@ -162,13 +166,22 @@ pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Err
         Stop::End | Stop::Calls => {}
     }
     match (results, failures) {
-        (0, _) => return Err(Error::ToolFailed("it was not used")),
-        (_, 1..) => return Err(Error::ToolFailed("the provider reports an error of it")),
+        (0, _) => {
+            return Err(Error::ToolFailed(
+                "the provider's model answered without it; say more clearly what it is to do",
+            ));
+        }
+        (_, 1..) => {
+            return Err(Error::ToolFailed(
+                "the provider reports that it failed; try again, or use another tool",
+            ));
+        }
         _ => {}
     }
     if completion.text.trim().is_empty() {
         return Ok(completion);
     }
+    // A source without an address cannot be found by a reader. Each remaining source is listed once.
     sources.retain(|(_, address)| !address.is_empty());
     sources.sort();
     sources.dedup();
@@ -180,7 +193,8 @@ pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Err
     Ok(completion)
 }
 
-/// Returns the title and the address of a page from the fields of `object` with the names `title` and `address`.
+/// Returns a page that `object` describes. `title` and `address` are the names of the fields with its title and its
+/// address.
 pub(super) fn source(object: &Value, title: &str, address: &str) -> AnswerSource {
     (fields::text(object, title).to_owned(), fields::text(object, address).to_owned())
 }
@@ -246,13 +260,13 @@ mod tests {
         check(Api::Messages, &body, &expected);
     }
 
-    /// A text next to a failure is no output of the tool, and neither is one from the model's memory.
+    /// A text next to a failure, or one that the model wrote without the tool, is not an output of the tool.
     #[test]
     fn a_tool_that_failed_or_did_not_run_is_an_error() {
         let failed = |why: &str| {
             Error::ToolFailed(match why {
-                "error" => "the provider reports an error of it",
-                "unused" => "it was not used",
+                "error" => "the provider reports that it failed; try again, or use another tool",
+                "unused" => "the provider's model answered without it; say more clearly what it is to do",
                 "refused" => "the provider refused to answer; ask for something else",
                 _ => "the answer was cut off at its limit of tokens; ask for less",
             })
@@ -322,12 +336,18 @@ mod tests {
         check(Api::GenerateContent, &code("OUTCOME_DEADLINE_EXCEEDED"), &failed("error").to_string());
     }
 
-    /// The text is the output; what the server says about its tools and returns to the provider's model is not.
+    /// Only the text of the answer is the output: not the server's descriptions of its tools, nor what it returned to
+    /// the provider's model.
     #[test]
     fn an_answer_about_a_server_has_the_text_alone() {
         let failed = |why: &'static str| Error::ToolFailed(why).to_string();
-        let (error, unused) = (failed("the provider reports an error of it"), failed("it was not used"));
-        let approval = failed("it asks for an approval, although the request says that none is needed");
+        let (error, unused) = (
+            failed("the provider reports that it failed; try again, or use another tool"),
+            failed("the provider's model answered without it; say more clearly what it is to do"),
+        );
+        let approval = failed(
+            "the provider asks for an approval, although the request says that none is needed; use another tool",
+        );
         let responses = |items: &[Value], expected: &str| {
             let text = json!({"type": "message", "role": "assistant",
                 "content": [{"type": "output_text", "text": "It is wet."}]});
@@ -370,7 +390,8 @@ mod tests {
         messages(&[call, result(false)], "pause_turn", &paused.to_string());
     }
 
-    /// What other answers must not contain is removed from these alone.
+    /// The items of a tool of the provider are removed only from answers to requests that declare the tool; in any
+    /// other answer they are an error.
     #[test]
     fn other_answers_with_a_tool_of_the_provider_stay_errors() {
         for body in [

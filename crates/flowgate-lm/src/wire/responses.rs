@@ -2,20 +2,21 @@
 //! [`Api::Responses`](super::Api::Responses).
 //!
 //! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
-//! decode requests (`request`, and `request_decoder` with `tools`), answers (`response`), streamed answers (`stream`),
-//! the ids of items (`item_ids`), the tools of the provider (`provider_tools`) and the MCP servers that it calls
-//! (`mcp_servers`).
+//! decode requests (`request`, and `request_decoder` with `input_items` and `tools`), answers (`response`), streamed
+//! answers (`stream`), the ids of items (`item_ids`), the tools of the provider (`provider_tools`) and the MCP servers
+//! that it calls (`mcp_servers`).
 //!
 //! Differences from the other formats:
 //!
 //! * Each request to a server contains the whole chat, and asks the server to store nothing (`store` is false).
-//! * A client of the gateway may continue an earlier answer (`previous_response_id`), and refer to items of earlier
-//!   answers (`item_reference`). It cannot request other stored state (`conversation`).
+//! * A client of the gateway may continue from an earlier answer (`previous_response_id`), and may refer to items of
+//!   earlier answers (`item_reference`). It cannot refer to other stored state (`conversation`).
 //! * Text and calls are separate items; a call belongs to the preceding message of the model.
 //! * There are no stop sequences and no seed. A tool output cannot be marked as an error: only its content is sent.
 //! * The model's reasoning is a list of items with encrypted content. Requests to a server and answers contain these
 //!   items. The reasoning in a client's request is dropped, since the gateway has its own copy.
 
+mod input_items;
 mod item_ids;
 mod mcp_servers;
 mod provider_tools;
@@ -84,13 +85,15 @@ pub(super) static FORM: Form = Form {
     encode_model_list,
 };
 
-/// Returns the feature of a request that the format cannot express, stop sequences, with advice.
+/// Returns the problem, with advice, of a request that has stop sequences, which the format cannot express; `None` for
+/// any other request.
 fn unsupported_feature(request: &Request) -> Option<&'static str> {
     let has_stop = !request.sampling.stop.is_empty();
     has_stop.then_some("the Responses API has no stop sequences; leave out `stop`")
 }
 
-/// Encodes the event that ends a stream with an error, whose body repeats the name of the event.
+/// Encodes the event that ends a stream with an error. `body` is the body of the error, to which the name of the event
+/// is added.
 fn encode_error_event(mut body: Value) -> SseEvent {
     put(&mut body, "type", "error");
     SseEvent::new("error", body.to_string())
@@ -103,14 +106,13 @@ const CACHING: &str = "affects only caching and cost";
 const END_USER: &str = "identifies the end user to the provider";
 const ITEM_ID: &str = "identifies an item of an earlier answer, whose content is in the item";
 const PROVIDER_STATE: &str = "refers to state at the provider, which has no label; send the content itself";
-const DIRECT: &str =
-    "is supported only as `direct`: code at the provider would make calls without a judgement";
-const ASYNC: &str = "is supported only as false: the provider would continue before the tool has answered";
+const DIRECT: &str = "is supported only as `direct`: otherwise code at the provider would make calls that the policy does not judge";
+const ASYNC: &str =
+    "is supported only as false: otherwise the model would continue before the tool has answered";
 const LOG_PROBABILITIES: &str =
     "asks for words that the model did not write, which no rule has judged; leave it out";
 const OPERATOR: &str = "is the operator's decision, not the client's; leave it out";
-const CALLERS: &str =
-    "is supported only as `[\"direct\"]`: code at the provider would make calls without a judgement";
+const CALLERS: &str = "is supported only as `[\"direct\"]`: otherwise code at the provider would make calls that the policy does not judge";
 
 known_fields! {
     REQUEST = "request" {
@@ -130,7 +132,7 @@ known_fields! {
         "text": Read("passed on"),
         "user": Dropped(END_USER),
         "safety_identifier": Dropped(END_USER),
-        "metadata": Dropped("labels the request for its sender"),
+        "metadata": Dropped("is a note of the sender about the request"),
         "client_metadata": Dropped("describes the client to the provider"),
         "prompt_cache_key": Dropped(CACHING),
         "prompt_cache_options": Dropped(CACHING),
@@ -141,7 +143,7 @@ known_fields! {
         "context_management": Dropped("the gateway decides what of the chat the model is shown"),
         "max_tool_calls": Read("limits the calls of tools of the provider in a turn, beside the gateway's own limit"),
         "background": Only(&["false"], "is supported only as false: a reply is judged before it is sent"),
-        "background_options": Refused("concerns replies in the background; leave it out"),
+        "background_options": Refused("configures replies in the background, which are not supported; leave it out"),
         "top_logprobs": Only(&["0"], LOG_PROBABILITIES),
         "previous_response_id": Read("continues the gateway's own conversation; see below"),
         "conversation": Refused(PROVIDER_STATE),
@@ -195,7 +197,7 @@ known_fields! {
         "search_context_size": Dropped("the provider decides on the length"),
         "search_content_types": Dropped("the output is text"),
         "user_location": Dropped("describes the client to the provider"),
-        "container": Only(&[r#"{"type":"auto"}"#], "is supported only as `{\"type\":\"auto\"}`: another one has files or a state without a label"),
+        "container": Only(&[r#"{"type":"auto"}"#], "is supported only as `{\"type\":\"auto\"}`: another container has files or state without a label"),
     }
     FILTERS = "tool that the provider runs.filters" {
         "allowed_domains": Read("passed on"),
@@ -216,7 +218,7 @@ known_fields! {
     }
     MCP_FILTER = "MCP server that the provider calls.allowed_tools" {
         "tool_names": Read("passed on"),
-        "read_only": Refused("believes what the server says about its tools; name the tools in `tool_names`"),
+        "read_only": Refused("trusts what the server says about its tools; name the tools in `tool_names`"),
     }
     CUSTOM = "custom tool" {
         "type": Read("`custom`"),

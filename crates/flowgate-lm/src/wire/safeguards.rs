@@ -1,7 +1,9 @@
-//! Defines [`SafeguardAnswer`], which says how the gateway answers a request for `safeguards`. With each request of
-//! Anthropic's Messages API, Claude Code in auto mode asks for a verdict on every call in the answer. It runs a call
-//! without asking its user if the verdict does not flag the call. The decoder of a request records that the request
-//! asks for verdicts, and the encoders of answers add the field `safeguard_results`.
+//! Defines [`SafeguardAnswer`]: how the gateway answers a request with the field `safeguards`, which asks whether the
+//! calls of the answer are dangerous. The operator configures this for each client.
+//!
+//! In auto mode, Claude Code sends the field with each request of Anthropic's Messages API. If the answer does not flag
+//! a call as dangerous, Claude Code runs the call without asking its user. The decoder of requests records that a
+//! request has the field ([`super::ToolForms`]), and the encoders of answers add the field `safeguard_results`.
 
 use serde_json::{Map, Value, json};
 
@@ -21,8 +23,8 @@ pub enum SafeguardAnswer {
 }
 
 impl SafeguardAnswer {
-    /// Returns the `safeguard_results` of an answer with these calls: that calls are not judged, or that none of them
-    /// is dangerous.
+    /// Returns the field `safeguard_results` of an answer with these calls. It says either that the gateway does not
+    /// judge whether calls are dangerous, or, for each call by its id, that the call is not.
     pub(super) fn results(self, calls: &[ToolCall]) -> Value {
         let status = match self {
             Self::Unsupported => json!({"type": "unsupported"}),

@@ -1,8 +1,9 @@
-//! Decodes the errors that servers report by an HTTP status, in a body, or within a stream, and encodes the errors of
-//! the gateway. The decoders of answers in all formats, the HTTP client, and the `encode_error` functions of the
-//! formats call this module.
+//! Decodes the errors that a model's server reports by an HTTP status, in a body or within a stream, and encodes the
+//! errors of the gateway. The decoders of answers in all formats, the HTTP client, and the `encode_error` functions of
+//! the formats call this module.
 //!
-//! Only the status and the name of a server's error are used. Its message is not, since it may quote the request.
+//! Only the status and the name of a server's error are used. The message of the error is not, since it may quote the
+//! request.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 
-/// The names of errors by status: OpenAI's name, Anthropic's, and Gemini's.
+/// The HTTP statuses of errors, each with OpenAI's, Anthropic's and Gemini's name of the error.
 const NAMES: [(u16, &str, &str, &str); 10] = [
     (400, "invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT"),
     (401, "invalid_api_key", "authentication_error", "UNAUTHENTICATED"),
@@ -24,15 +25,17 @@ const NAMES: [(u16, &str, &str, &str); 10] = [
     (529, "overloaded", "overloaded_error", "UNAVAILABLE"),
 ];
 
-/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. Some servers
-/// send an HTTP status in the field `code`, and others a name. Gemini's name is in the field `status`. If the object
-/// states no HTTP status, the status is derived from the names, and is 500 if the names are unknown. The message is not
-/// used, since it may quote the request.
+/// Returns the error that an object describes, such as `{"type": "overloaded_error", "message": "..."}`. The name of
+/// the error may be in the fields `code`, `type` and `status` (in Gemini's format). Some servers send the HTTP status
+/// in the field `code` instead. If the object states no HTTP status, the status is derived from the names, and is 500
+/// if all names are unknown.
 pub(crate) fn reported_error(error: &Value) -> Error {
     let word = |key: &str| error.get(key).and_then(Value::as_str).filter(|word| is_word(word));
+    // The names that the object has; the first of them is shown in the returned error.
     let names = [word("code"), word("type"), word("status")];
     let name = names.iter().flatten().next().copied();
     let stated = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    // The HTTP status of the first name that a provider has for a status.
     let by_name = || {
         let known = |name: &&str| {
             NAMES.iter().find(|(_, openai, anthropic, gemini)| [openai, anthropic, gemini].contains(&name))
@@ -44,9 +47,9 @@ pub(crate) fn reported_error(error: &Value) -> Error {
     error_for_status(status, name, None)
 }
 
-/// Returns the error for an HTTP status: [`Error::Busy`] for 429, 503 and 529, and [`Error::Rejected`] for all others.
-/// `name` is the server's name of the error, which is ignored if it is a sentence. `retry_after` is the delay that the
-/// server requests.
+/// Returns the error for an HTTP status: [`Error::Busy`] for 429, 503 and 529, and [`Error::Rejected`] for any other
+/// status. `name` is the server's name of the error; it is ignored if it is not a plain word. `retry_after` is the
+/// delay that the server requests before a retry.
 pub(crate) fn error_for_status(status: u16, name: Option<&str>, retry_after: Option<Duration>) -> Error {
     if matches!(status, 429 | 503 | 529) {
         return Error::Busy { retry_after };

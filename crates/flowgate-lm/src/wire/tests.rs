@@ -12,7 +12,7 @@ use crate::chat::{
     ThinkingDisplay, ThinkingMode, ToolCall, ToolChoice, ToolSpec, Usage, Verbosity,
 };
 
-/// What a listener received.
+/// The text and the calls that a listener has received.
 #[derive(Debug, Default, PartialEq)]
 struct CollectedDeltas {
     text: String,
@@ -36,7 +36,7 @@ impl CollectedDeltas {
     }
 }
 
-/// Decodes a stream; the listener must have received the result.
+/// Decodes a stream, and checks that the listener received the text and the calls of the decoded answer.
 fn read(api: Api, events: &[sse::SseEvent]) -> Result<Completion, Error> {
     let mut heard = CollectedDeltas::default();
     let mut decoder = api.decoder();
@@ -65,15 +65,17 @@ pub(super) fn streamed(api: Api, events: &[sse::SseEvent]) -> String {
     }
 }
 
+/// Generates a text, which may be empty.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), "[ -~]{1,60}", "[a-zü€😀\n\r\"\\\\]{1,40}"]
 }
 
+/// Generates a name.
 fn word() -> impl Strategy<Value = String> {
     "[a-z][a-z_]{0,8}"
 }
 
-/// Generates JSON whose serialisation round-trips.
+/// Generates a JSON object that does not change when it is serialised and parsed.
 fn object() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -90,6 +92,7 @@ fn object() -> impl Strategy<Value = Value> {
     prop::collection::hash_map(word(), value, 0..4).prop_map(|map| map.into_iter().collect())
 }
 
+/// Generates a call, whose id contains `index`.
 fn call(index: usize) -> impl Strategy<Value = ToolCall> {
     (word(), object()).prop_map(move |(name, object)| ToolCall {
         id: format!("c{index}"),
@@ -98,6 +101,7 @@ fn call(index: usize) -> impl Strategy<Value = ToolCall> {
     })
 }
 
+/// Generates no call, one call, or three calls.
 fn calls() -> impl Strategy<Value = Vec<ToolCall>> {
     prop_oneof![
         Just(Vec::new()),
@@ -106,6 +110,7 @@ fn calls() -> impl Strategy<Value = Vec<ToolCall>> {
     ]
 }
 
+/// Generates reasoning with the seals of all formats.
 fn thoughts() -> impl Strategy<Value = Vec<ReasoningPart>> {
     let seal = prop_oneof![
         Just(Seal::None),
@@ -118,7 +123,8 @@ fn thoughts() -> impl Strategy<Value = Vec<ReasoningPart>> {
     prop::collection::vec(thought, 0..3)
 }
 
-/// Returns the reasoning of an answer as a client of a format reads it.
+/// Returns the reasoning `thoughts` of an answer as a client of the format reads it: parts that the format cannot
+/// express are absent or changed.
 fn shown(api: Api, thoughts: &[ReasoningPart]) -> Vec<ReasoningPart> {
     let one = |(index, thought): (usize, &ReasoningPart)| match (api, &thought.seal) {
         (Api::Messages, Seal::Redacted(_)) => {
@@ -152,7 +158,7 @@ fn shown(api: Api, thoughts: &[ReasoningPart]) -> Vec<ReasoningPart> {
         return Vec::new();
     }
     if api == Api::GenerateContent {
-        // All of it is one part.
+        // All reasoning is sent as one part.
         let texts: Vec<String> =
             thoughts.iter().map(ReasoningPart::text).filter(|text| !text.is_empty()).collect();
         let one = ReasoningPart { texts: vec![texts.join("\n\n")], ..ReasoningPart::default() };
@@ -201,6 +207,7 @@ fn cached_tokens_are_read() {
     }
 }
 
+/// Generates an answer that every format can express, apart from its reasoning.
 fn completion() -> impl Strategy<Value = Completion> {
     let stop = prop::sample::select(vec![Stop::End, Stop::Length, Stop::Refused]);
     let usage = (0_u64..9999, 0_u64..9999);
@@ -211,7 +218,8 @@ fn completion() -> impl Strategy<Value = Completion> {
     })
 }
 
-/// Generates parts that every format can distinguish: a text alone is not empty.
+/// Generates the parts of a message. A single text is not empty, since not every format distinguishes an empty text
+/// from no parts.
 fn parts() -> impl Strategy<Value = Vec<Part>> {
     let image = prop_oneof![
         "[A-Za-z0-9+/]{4}".prop_map(|data| Part::ImageData { media_type: "image/png".to_owned(), data }),
@@ -224,6 +232,7 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
     ]
 }
 
+/// Generates a chat: a system message or none, and up to three turns, in which each call has an output.
 fn messages() -> impl Strategy<Value = Vec<Message>> {
     let turn = (parts(), text(), calls(), parts(), any::<bool>().prop_map(Some));
     (prop::option::of("[ -~]{1,20}"), prop::collection::vec(turn, 0..4)).prop_map(|(system, turns)| {
@@ -241,6 +250,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
     })
 }
 
+/// Generates parameters of reasoning.
 fn reasoning() -> impl Strategy<Value = Reasoning> {
     let thinking = prop_oneof![
         Just(ThinkingMode::Disabled),
@@ -263,6 +273,7 @@ fn reasoning() -> impl Strategy<Value = Reasoning> {
         })
 }
 
+/// Generates a request with parameters that not every format can express; [`carried`] removes these.
 fn request() -> impl Strategy<Value = Request> {
     let tool = (word(), text(), object()).prop_map(|(name, description, parameters)| ToolSpec {
         name,
@@ -298,6 +309,7 @@ fn request() -> impl Strategy<Value = Request> {
         })
 }
 
+/// Generates a demanded format of the answer's text.
 fn output_format() -> impl Strategy<Value = OutputFormat> {
     let schema = prop::sample::select(vec![
         json!({}),
@@ -312,7 +324,7 @@ fn output_format() -> impl Strategy<Value = OutputFormat> {
     prop_oneof![Just(OutputFormat::JsonObject), schema]
 }
 
-/// Returns the part of a request that a format can express.
+/// Returns the request without what a format cannot express: the request that its decoder reads from its encoded body.
 fn carried(api: Api, mut request: Request) -> Request {
     for message in request.messages.iter_mut() {
         let has_errors = matches!(api, Api::Messages | Api::GenerateContent);
@@ -366,7 +378,7 @@ fn carried(api: Api, mut request: Request) -> Request {
     }
     match api {
         Api::ChatCompletions => (*summary, *is_returned) = (None, false),
-        // Reasoning that is requested is returned.
+        // A request for reasoning also asks the server to return the reasoning.
         Api::Responses => *is_returned |= effort.is_some() || summary.is_some(),
         Api::Messages => {}
         Api::GenerateContent => sampling.single_call = false,
@@ -378,7 +390,7 @@ fn carried(api: Api, mut request: Request) -> Request {
     request
 }
 
-/// Generates arbitrary JSON with the names that the formats use.
+/// Generates arbitrary JSON, mostly with field names and words that the formats use.
 fn anything() -> impl Strategy<Value = Value> {
     let known = vec![
         "type",
@@ -473,6 +485,7 @@ const HEAD: ResponseHead<'_> = ResponseHead {
 };
 
 proptest! {
+    /// An encoded answer, streamed or not, is decoded to the same answer.
     #[test]
     fn an_answer_survives(completion in completion()) {
         for api in Api::ALL {
@@ -485,12 +498,14 @@ proptest! {
         }
     }
 
+    /// A decoder that misses one event must notice the loss where the format repeats the content (in the Responses API).
+    /// In every format, it must not report another stop reason if the last event is missing as well.
     #[test]
     fn a_stream_without_one_of_its_events_is_never_another_answer(completion in completion(), lost in any::<prop::sample::Index>()) {
         for api in Api::ALL {
             let mut events = api.encode_stream(&completion, HEAD, true);
             events.remove(lost.index(events.len()));
-            // Chat completions send nothing twice, so that a lost piece of text cannot be detected.
+            // The other formats send nothing twice, so that a lost piece of text cannot be detected.
             if api == Api::Responses && let Ok(read) = read(api, &events) {
                 let expected = Completion { thoughts: shown(api, &completion.thoughts), ..completion.clone() };
                 prop_assert_eq!(&read, &expected);
@@ -502,6 +517,7 @@ proptest! {
         }
     }
 
+    /// An encoded request is decoded to the same request, apart from what the format cannot express.
     #[test]
     fn a_request_survives(request in request(), stream in any::<bool>()) {
         for api in Api::ALL {
@@ -530,7 +546,8 @@ proptest! {
         }
     }
 
-    /// The extended serialisation of a chat equals a serialisation from scratch.
+    /// A chat that is serialised by extending the stored text of an earlier request equals one that is serialised as a
+    /// whole.
     #[test]
     fn an_extended_chat_is_serialized_like_a_new_one(
         request in request(),
@@ -554,6 +571,7 @@ proptest! {
         }
     }
 
+    /// No decoder panics, whatever JSON it receives.
     #[test]
     fn nothing_panics(values in prop::collection::vec(anything(), 1..5)) {
         for api in Api::ALL {
@@ -567,9 +585,10 @@ proptest! {
         }
     }
 
+    /// No decoder panics on a valid answer in which a part was replaced.
     #[test]
     fn broken_answers_do_not_panic(completion in completion(), at in any::<prop::sample::Index>(), with in anything()) {
-        // Replaces some part of a valid answer.
+        // Replaces the text from a random position to the next comma.
         for api in Api::ALL {
             let body = api.encode_response(&completion, HEAD).to_string();
             let at = at.index(body.len());
@@ -583,6 +602,7 @@ proptest! {
     }
 }
 
+/// A listener that cancels receives nothing more.
 #[test]
 fn a_listener_stops_a_stream() {
     let completion = Completion { text: "a".repeat(100), ..Completion::default() };
@@ -600,6 +620,7 @@ fn a_listener_stops_a_stream() {
     }
 }
 
+/// An answer that becomes longer than [`MAX_ANSWER`] is an error, although each of its events is short enough.
 #[test]
 fn answers_are_bounded() {
     let piece = Completion { text: "a".repeat(1 << 20), ..Completion::default() };
@@ -610,6 +631,7 @@ fn answers_are_bounded() {
     assert_eq!(ended, Some(Error::TooLong(MAX_ANSWER)));
 }
 
+/// In formats whose arguments are an object, arguments that are not a JSON object are wrapped in one.
 #[test]
 fn broken_arguments_become_an_object() {
     let call = |arguments: &str| {

@@ -1,9 +1,9 @@
-//! Defines [`ToolForms`], which records the tools of a client that are not plain functions: the Responses API groups
-//! tools in namespaces, and has custom tools, which take a text instead of JSON.
+//! Defines [`ToolForms`], which records in which form a client has declared those of its tools that are not plain
+//! functions. Only the Responses API has other forms: it groups tools in namespaces, and has custom tools, which take a
+//! text instead of JSON.
 //!
-//! A decoded request contains only functions, each with one name and JSON arguments, so that policies deal with only
-//! one form. The decoder of a request records the other forms, and the encoder of the answer restores them in its
-//! calls.
+//! In a decoded request, every tool is a function with one name and JSON arguments, so that policies deal with only one
+//! form. The decoder of a request records the other forms. The encoder of the answer writes the calls in these forms.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct ToolForm {
     pub(super) is_custom: bool,
 }
 
-/// The forms of the tools of a request, and what an answer says about their calls.
+/// The forms of the tools of a request, and what the answer says about the danger of its calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolForms {
     /// The forms by the names of the tools; plain functions have no entry.
@@ -33,18 +33,18 @@ pub struct ToolForms {
     safeguards: Option<SafeguardAnswer>,
 }
 
-/// The forms of a request whose tools are all functions.
+/// The forms of a request whose tools are all plain functions, and that does not ask for verdicts.
 pub static ONLY_FUNCTIONS: ToolForms = ToolForms { forms: BTreeMap::new(), safeguards: None };
 
 impl ToolForms {
-    /// Returns whether all tools are plain functions.
+    /// Returns whether all tools of the request are plain functions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.forms.is_empty()
     }
 
-    /// Records that the request asks whether the calls of the answer are dangerous (`safeguards`). The answer to this
-    /// question is [`SafeguardAnswer::Unsupported`] until [`Self::answer_safeguards`] sets another.
+    /// Records that the request asks, in its field `safeguards`, whether the calls of the answer are dangerous. The
+    /// answer will say [`SafeguardAnswer::Unsupported`] unless [`Self::answer_safeguards`] sets another value.
     pub(super) fn ask_for_verdicts(&mut self) {
         self.safeguards = Some(SafeguardAnswer::default());
     }
@@ -86,8 +86,9 @@ pub(super) fn custom_arguments(input: &str) -> String {
     json!({INPUT: input}).to_string()
 }
 
-/// Returns the text of a call of a custom tool from its JSON arguments, an object whose only field has this text. Any
-/// other arguments, which [`custom_schema`] does not permit, are returned unchanged.
+/// Returns the text that a custom tool receives, from the JSON arguments of a call: an object whose only field is
+/// `input`. Arguments of any other form, which a model can write although [`custom_schema`] does not permit them, are
+/// returned unchanged.
 pub(super) fn custom_input(arguments: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(arguments).ok();
     let only = parsed.as_ref().and_then(Value::as_object).filter(|object| object.len() == 1);

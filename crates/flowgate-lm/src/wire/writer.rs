@@ -1,9 +1,9 @@
 //! Defines [`ResponseWriter`], with which the gateway streams an answer while it is generated.
 //!
-//! The gateway writes the text in pieces as it arrives; the reasoning, the calls, the stop reason and the usage follow
-//! at the end. If no text was written before the end, the events equal those of [`Api::encode_stream`]. Otherwise the
-//! text is divided into other pieces, and the reasoning follows the text. Text that was written cannot be changed any
-//! more.
+//! The gateway writes the text in pieces as it is released, by [`ResponseWriter::text`]. The reasoning, the calls, the
+//! stop reason and the usage follow at the end, by [`ResponseWriter::finish`]. If no text was written before the end,
+//! the events equal those of [`Api::encode_stream`]. Otherwise the text is divided into the pieces that were written,
+//! and the reasoning follows the text. Text that was written can no longer be changed.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::{AnswerStorage, Api, ReasoningOrder, ResponseHead, ToolForms, pieces,
 use crate::chat::{Completion, Stop};
 use crate::sse::SseEvent;
 
-/// The stream of an answer: a part of its text may already have been sent to the client.
+/// Encodes the stream of one answer, of whose text a part may already have been sent to the client.
 #[derive(Debug)]
 pub struct ResponseWriter {
     api: Api,
@@ -32,8 +32,8 @@ pub struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Creates the stream of an answer, of which nothing is written yet. `usage` says whether the stream reports the
-    /// token usage.
+    /// Creates the writer of an answer of which nothing is written yet. `head` has the metadata of the answer, and
+    /// `usage` says whether the stream reports the token usage.
     #[must_use]
     pub fn new(api: Api, head: ResponseHead<'_>, usage: bool) -> Self {
         let (id, model) = (head.id.to_owned(), head.model.to_owned());
@@ -55,17 +55,19 @@ impl ResponseWriter {
         }
     }
 
-    /// Writes a further piece of the text, and returns the events to send: for the first piece, the events with which
-    /// the answer begins and an event with the piece; for a later piece, only the event with the piece; for an empty
-    /// piece, none. The events are taken from the encoded stream of an answer that has only this piece as its text, so
-    /// that all events are encoded by the same code.
+    /// Writes a further piece of the text, and returns the events to send: for the first piece, the events that begin
+    /// the answer and the event with the piece; for a later piece, only the event with the piece; for an empty piece,
+    /// none.
+    ///
+    /// To use the encoder of the format for these events as well, encodes an answer that has only this piece as its
+    /// text, and returns the needed part of its stream.
     pub fn text(&mut self, piece: &str) -> Vec<SseEvent> {
         if piece.is_empty() {
             return Vec::new();
         }
         let completion = Completion { text: piece.to_owned(), ..Completion::default() };
         let mut events = self.events(&completion, &[piece]);
-        // The index of the event with the text.
+        // The index of the event with the piece.
         let first_text = self.api.form().events_before_text;
         events.truncate(first_text + 1);
         if !self.text_pieces.is_empty() {
@@ -79,9 +81,9 @@ impl ResponseWriter {
     }
 
     /// Ends the stream with the answer `completion`, and returns the events that were not written yet. If the text of
-    /// `completion` does not begin with the text that was written, the text that was written becomes the text of the
-    /// answer, because a stream cannot take text back. If some text was written, the citations are dropped, since the
-    /// text was written as one piece.
+    /// `completion` does not begin with the text that was written, the written text is the text of the answer, because
+    /// a stream cannot take text back. If some text was written, the citations are dropped, since a text with citations
+    /// would have to be divided into several blocks.
     #[must_use]
     pub fn finish(self, completion: &Completion) -> Vec<SseEvent> {
         let written: String = self.text_pieces.concat();
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
     use crate::chat::{Citation, CitedPiece, DocumentKind, ReasoningPart, ToolCall, Usage};
 
-    /// However the text is divided, the events equal those of the whole answer in these pieces.
+    /// For any division of the text, the events equal those of an answer that is encoded as a whole in the same pieces.
     #[test]
     fn partial_events_equal_the_whole_answer() {
         let call = ToolCall {

@@ -45,8 +45,8 @@ fn an_argument_has_one_name_for_every_reader() {
     }
 }
 
-/// Parameters in addition to the arguments are forwarded, so their names must be unambiguous too: some servers read `Name` as
-/// the name of the tool.
+/// Parameters in addition to the arguments are forwarded, so their names must be unambiguous too: some servers read
+/// `Name` as the name of the tool.
 #[test]
 fn a_parameter_has_one_name_for_every_reader() {
     let rows = [

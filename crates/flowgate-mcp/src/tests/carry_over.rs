@@ -1,5 +1,5 @@
-//! Tests of inputs that are processed again under another policy. The oracle is a run that had the other policy from the
-//! start: as long as both policies rule alike, its events have the same labels.
+//! Tests of inputs that are processed again under another policy. The oracle is a run that had the other policy from
+//! the start: as long as both policies rule alike, its events have the same labels.
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ impl Guarded {
         self.proxy.end_earlier_input()
     }
 
-    /// Returns the events with their labels, without the refusals, whose texts an earlier policy does not tell, and the
-    /// labels of the stores.
+    /// Returns the events with their labels, and the labels of the stores. Leaves the refusals out: a record of an
+    /// earlier policy does not have their texts.
     fn labels(&self) -> (Vec<(String, Label, Label)>, Value) {
         let events = self.monitor.trace().events().iter();
         let is_refusal =
@@ -270,8 +270,9 @@ impl Driver {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Inputs are followed under each other policy, and what the client was shown is an event. As long as a run under that
-    /// policy from the start rules alike, all labels are the same, also those of stores.
+    /// The inputs of one policy are processed again under another one, and what the client was shown is an event. As
+    /// long as a run that had the other policy from the start has the same rulings, all labels are the same, also those
+    /// of stores.
     #[test]
     fn carried_labels_are_those_of_a_run_under_the_new_policy(
         (from, to) in (0..1_000_usize, 0..1_000_usize),
@@ -374,8 +375,8 @@ fn a_changed_label_counts_for_what_was_read_before() {
     }
 }
 
-/// The earlier policy has shown descriptions that the new one would hide: they are events, so nothing that requires trust
-/// is called. The other way round, what the client was never shown does not taint it.
+/// If the earlier policy has shown descriptions that the new one would hide, they are events, so no tool that requires
+/// trust can be called. The other way round, what the client was never shown does not taint it.
 #[test]
 fn what_was_shown_is_an_event_and_what_was_hidden_is_none() {
     let distrusting = POLICY.replacen("label tool as trusted, public", "label tool as untrusted, public", 1);
@@ -390,8 +391,8 @@ fn what_was_shown_is_an_event_and_what_was_hidden_is_none() {
     assert_eq!(described(&hidden), 0);
 }
 
-/// A call that the new policy denies ran nevertheless: its answer is labelled top. A call that the earlier policy denied
-/// did not run, and is none for rules over history.
+/// A call that the new policy denies ran nevertheless: its answer is labelled top. A call that the earlier policy
+/// denied did not run, so it is no event that a rule over the history could find.
 #[test]
 fn whether_a_call_ran_is_not_decided_anew() {
     let denies = POLICY.replacen(
@@ -413,8 +414,8 @@ fn whether_a_call_ran_is_not_decided_anew() {
     assert_eq!(calls.filter(|event| matches!(event.body, EventBody::Call(_))).count(), 0);
 }
 
-/// The reasons of a refusal may tell of everything in the session: after one, the client carries the labels also of what
-/// it was not shown, here of another agent's event.
+/// The reasons of a refusal may tell of everything in the session: after a refusal, the client carries also the labels
+/// of what it was not shown, here of another agent's event.
 #[test]
 fn a_refusal_of_an_earlier_policy_carries_everything_before_it() {
     let inputs = reading();

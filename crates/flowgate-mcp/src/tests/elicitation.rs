@@ -100,8 +100,8 @@ fn a_question_states_the_evidence() {
     assert!(message.ends_with(known), "{message}");
 }
 
-/// After refusals in a row, or as many questions as a session may ask, the person is not asked any more: the agent gets a
-/// refusal, and the operator a note. An approval ends the row.
+/// After refusals in a row, or as many questions as a session may ask, the person is not asked any more: the agent gets
+/// a refusal, and the operator a note. An approval ends the row.
 #[test]
 fn a_flood_of_questions_gets_refusals() {
     let may_ask = |actions: &[&str], questions: QuestionBudget| {
@@ -141,7 +141,7 @@ fn a_flood_of_questions_gets_refusals() {
     assert!(!may_ask(&["decline"; 5], default));
 }
 
-/// Returns a session with a client that is asked in requests of their own.
+/// Returns a session with a client that is asked in separate requests, and not in the answers to its calls.
 fn eliciting(settings: ProxySettings) -> ProxySession {
     let mut session = ProxySession::with(settings, POLICY);
     let params = json!({"capabilities": {"elicitation": {}}});
@@ -175,7 +175,7 @@ fn cancelled_questions_count_as_refused() {
     assert!(said.contains(FLOOD), "{said}");
 }
 
-/// Calls in parallel are not asked about without end: so many questions are open, and an answer makes room.
+/// Only a limited number of questions about parallel calls can be open. An answer makes room for another question.
 #[test]
 fn only_so_many_questions_are_open() {
     let mut session = eliciting(ProxySettings { is_interactive: true, ..ProxySettings::new("files") });
@@ -188,7 +188,7 @@ fn only_so_many_questions_are_open() {
     assert_eq!(parsed(&session.client(&plain_delete(31))).remove(0)["method"], "elicitation/create");
 }
 
-/// Proxies whose clients have one person share a count.
+/// Proxies whose clients belong to one person can share a count.
 #[test]
 fn a_count_can_be_shared() {
     let settings = || ProxySettings { is_interactive: true, ..ProxySettings::new("files") };

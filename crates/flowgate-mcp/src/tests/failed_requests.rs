@@ -9,7 +9,7 @@ use super::{POLICY, ProxySession, check, parsed, shown};
 
 const ID: u64 = 77;
 
-/// Lines that a server may send in place of an answer; the text of a private note could determine which.
+/// Lines that a server may send in place of an answer. Which one it sends could depend on the text of a private note.
 fn bad_lines() -> Vec<(&'static str, Vec<u8>)> {
     let note = |before: usize| "x".repeat(before);
     let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{ID},");
@@ -294,8 +294,8 @@ fn requests_during_a_call_carry_the_label_of_the_answer() {
     }
 }
 
-/// A list that is hidden whatever the server answers is the same empty list if the server fails; one that could be
-/// shown carries its label.
+/// In place of a list that is hidden whatever the server answers, the client receives the same empty list if the server
+/// fails. The failure of a list that could be shown carries the label of the list.
 #[test]
 fn a_hidden_list_does_not_tell_whether_the_server_failed() {
     let hidden = json!([{"jsonrpc": "2.0", "id": ID, "result": {"resultType": "complete", "resources": []}}]);

@@ -92,7 +92,6 @@ fn a_call_is_repeated_with_the_requested_input() {
     }
 }
 
-/// The client's reference and responses are valid for one call, in one conversation, once.
 #[test]
 fn several_inputs_are_answered_together() {
     let mut session = asking("", false);
@@ -111,6 +110,7 @@ fn several_inputs_are_answered_together() {
     assert_eq!(repeated["params"]["requestState"], "SEALED");
 }
 
+/// The client's reference and responses are valid for one call, in one conversation, once.
 #[test]
 fn a_request_state_is_valid_once_for_its_call() {
     let refused = |name: &str, path: &str, change: &dyn Fn(&mut Value)| {

@@ -103,8 +103,8 @@ fn what_enforcement_hides_at_the_beginning_raises_no_label() {
     let answer: Value = serde_json::from_str(&session.request("initialize", &client, &began)).unwrap();
     assert_eq!(answer["instructions"], "obey");
     assert_eq!(objections(&mut session), ["deny description files/write", "deny output files/initialize"]);
-    // The client has not been shown anything that enforcement would have shown, so a write stays permitted, but for the changed
-    // description.
+    // With enforcement, the client would have been shown neither of the two texts, so they raise no label. The call is
+    // not one of `write`, whose description has changed.
     session.call("size", "3");
     assert_eq!(objections(&mut session), Vec::<String>::new());
 }

@@ -255,7 +255,7 @@ async fn a_configured_issuer_and_client_are_used_in_place_of_those_of_the_server
         scopes: vec!["write".to_owned()],
         ..settings(&server)
     };
-    // The refresh of the double expects its own address.
+    // No token is refreshed here: the double of the issuer accepts a refresh only for the server at its own address.
     log_in(settings.clone(), &file).await.0.unwrap();
     assert_eq!((server.requests("POST"), issuer.requests("POST /register")), (Vec::new(), Vec::new()));
     let exchange = issuer.requests("POST /token").concat();

@@ -8,6 +8,7 @@ fn date(text: &str) -> Option<(u32, u32, u32)> {
     let (month, day) = rest.split_once('-')?;
     let (year, month, day) = (digits(year, 4)?, digits(month, 2)?, digits(day, 2)?);
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    // The number of days of the month.
     let length = match month {
         4 | 6 | 9 | 11 => 30,
         2 if leap => 29,

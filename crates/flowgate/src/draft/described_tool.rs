@@ -65,7 +65,7 @@ pub struct DescribedTools {
 /// policies; `None` means that these are tools of the agent itself.
 ///
 /// # Errors
-/// If the text is not JSON or contains no list of tools.
+/// If the text is not JSON or contains no list of tools, or an entry of the list is not a tool.
 pub fn read_tools(server: Option<&str>, text: &str) -> Result<DescribedTools, ToolListError> {
     let list = read_list(text)?;
     let tools = list.tools.into_iter().map(|listed| {

@@ -69,7 +69,8 @@ pub(super) fn is_suspicious(tool: &DescribedTool) -> bool {
 }
 
 /// Writes the statement that labels the description as trusted, so that the model is shown the tool. For a suspicious
-/// description, writes a comment instead, which says why there is no such statement.
+/// description, writes a comment instead, which says why there is no such statement. `name` is the pattern that names
+/// the tool.
 fn write_description(tool: &DescribedTool, name: &str, text: &mut String) {
     if is_suspicious(tool) {
         let _ = writeln!(
@@ -114,8 +115,8 @@ fn write_roles(tool: &DescribedTool, traits: &ToolTraits, name: &str, text: &mut
 /// Returns the requirement on calls of a tool, as a `require` statement spells it, and a sentence that explains the
 /// requirement. `None` if it is unknown what the tool does: the default of the policy then permits only calls that
 /// depend on trusted, public text alone. `is_sent` states whether the tool sends, publishes or orders something.
-/// Neither this nor destruction can be undone, so both get `decided by everything`: everything that the model has seen
-/// must flow to the required label, and not only what influenced the call.
+/// Neither sending nor destruction can be undone, so both get `decided by everything`: everything that the model has
+/// seen must flow to the required label, and not only what influenced the call.
 fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'static str)> {
     use ToolEffect::{Acts, Destroys, Reads, Unknown};
     use ToolReach::{Closed, Open};

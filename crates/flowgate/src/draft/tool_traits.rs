@@ -242,12 +242,14 @@ pub(super) fn sends(name: &str) -> bool {
 /// it counts as one that destroys. [`ToolEffect::Unknown`] if no word is a known verb.
 fn effect_of_name(name: &str) -> ToolEffect {
     let words = name_words(name);
+    // The effect that a word means, if it is a known verb.
     let of_word = |word: &str| {
         let lists = [(DESTROY, ToolEffect::Destroys), (ACT, ToolEffect::Acts), (READ, ToolEffect::Reads)];
         lists.into_iter().find(|(list, _)| list.contains(&word)).map(|(_, effect)| effect)
     };
     let mut effects = words.iter().enumerate().filter_map(|(at, word)| Some((at, of_word(word)?)));
     let Some((_, first)) = effects.next() else { return ToolEffect::Unknown };
+    // Whether the word at this index follows a conjunction.
     let is_joined = |at: usize| {
         let before = at.checked_sub(1).and_then(|before| words.get(before)).map(String::as_str);
         matches!(before, Some("and" | "or" | "then"))

@@ -54,9 +54,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether the number of assignments that satisfy the block is within the bounds; a bound that is `None`
-    /// does not restrict it. An assignment that cannot be decided is an error only if the result depends on it. `frame`
-    /// contains the values of the variables outside the block.
+    /// Returns whether the number of assignments that satisfy the block is at least `min` and at most `max`; a bound
+    /// that is `None` does not restrict the number. If an assignment cannot be decided, this is an error only if the
+    /// result depends on the assignment. `frame` contains the values of the variables outside the block.
     fn count(
         &mut self,
         block: &QuantifiedBlock,

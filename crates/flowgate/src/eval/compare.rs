@@ -99,8 +99,9 @@ impl Evaluator<'_> {
             && !self.contains(item, container)?
             && self.contains_nested(item, container)?
         {
-            // Otherwise, `["eve"] not in blocked` would hold and the statement would grant something, although the tool
-            // sends to Eve.
+            // Suppose that a statement grants something if `call.arguments.to not in blocked`, and that `to` is the
+            // list `["eve"]`. The list itself is not an item of `blocked`, but the tool sends to Eve. So the test has
+            // no result.
             return Err(EvalError::Missing);
         }
         Ok(Value::Bool(self.contains(item, container)? == expects_member))
@@ -187,8 +188,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether a container contains a value. For a list or a map as the value, it suffices that the container
-    /// contains one of its items, at any depth; the keys of a map do not count.
+    /// Returns whether a container contains a value. If the value is a list or a map, it suffices that the container
+    /// contains an item of the value, at any depth; the keys of a map do not count.
     ///
     /// # Errors
     /// If the types do not permit the test, such as a number as container, or the fuel is spent.

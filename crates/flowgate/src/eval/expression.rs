@@ -379,6 +379,7 @@ impl Evaluator<'_> {
         };
         let found = self.functions.find(name).filter(|_| methods_of_type.contains(&name));
         let Some((id, function)) = found else {
+            // The message is that of invariant-ai.
             return Err(EvalError::Unavailable(format!("Unavailable attribute {name}")));
         };
         // A method is the function of the same name, with the object as its first argument.
@@ -414,8 +415,8 @@ impl Evaluator<'_> {
 
     /// Replaces references to parts of events, at any depth, by their content, and records a read of each, except of
     /// the name of a tool; returns other values unchanged. `is_nested` states whether the value is within a list or a
-    /// map. Spends fuel for the memory of a copy that is a list or a map, or that is within one and is kept as long as
-    /// the list or map.
+    /// map. Spends fuel for the memory of a copied list or map. Within a list or a map (`is_nested`), this also holds
+    /// for a copied text, which is kept as long as the list or map.
     fn resolve_nested(&mut self, value: &Value, is_nested: bool) -> Result<Value> {
         let (event, node) = match value {
             Value::Node(event, node) | Value::Part(_, event, node) => (event, node),

@@ -7,9 +7,9 @@
 //!   argument. The argument of the judged call must be trusted. The policy must vouch for the field, that is, give it a
 //!   label below the top of each integrity dimension. The other fields of the answer may be untrusted: a policy can
 //!   vouch for the sender of a mail, but not for its body.
-//! * `is_url_on(VALUE, tool:NAME)` and `is_url_on(VALUE, Message)` hold if the value is a URL on a host that a trusted
-//!   answer of the tool, or a trusted message, names. `is_url_on_domain` does the same for the registrable domain of
-//!   the host.
+//! * `is_url_on(VALUE, tool:NAME)` and `is_url_on(VALUE, Message)` hold if the value is a URL on a host that is named
+//!   in a trusted answer of the tool, or in a trusted message. `is_url_on_domain` does the same for the registrable
+//!   domain of the host.
 //!
 //! So the author of the value can choose one of the listed values or hosts, and nothing else.
 //!
@@ -141,8 +141,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns whether the call that `answer` answers has the arguments `matched`. An argument that is more
-    /// confidential than the judged call (not `is_readable`) counts as a different one, since the verdict would reveal
-    /// it.
+    /// confidential than the judged call (not `is_readable`) counts as unequal: otherwise the verdict would reveal
+    /// whether it is equal.
     fn has_arguments(
         &mut self,
         answer: &Event,

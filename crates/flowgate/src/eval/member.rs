@@ -134,13 +134,14 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns the result of reading a field that an object does not have: a missing value. In the dialect of
-    /// invariant-ai it is an error, which lists the fields in `known`. `kind` is the kind of the object, such as
-    /// `Message`; `known` are the fields that it has, and `name` is the one that is read.
+    /// Returns the result of reading the field `name`, which the object does not have: a missing value. In the dialect
+    /// of invariant-ai, the result is an error. Its message names the kind of the object (`kind`, such as `Message`)
+    /// and the fields that such an object has (`known`).
     fn unknown_field(&self, kind: &str, known: &[&str], name: &str) -> Result<Value> {
         match self.dialect() {
             Dialect::Flowgate => Ok(Value::Absent),
             Dialect::Compat => {
+                // The message is that of invariant-ai.
                 let known = known.join(", ");
                 let message =
                     format!("Attribute {name} not found in {kind}. Available attributes are: {known}");

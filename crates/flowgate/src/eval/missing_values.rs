@@ -24,8 +24,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Returns whether an operation that needs a value fails without one. In the dialect of invariant-ai, a missing
-    /// value instead does not satisfy the condition (invariant-ai itself would stop the whole evaluation).
+    /// Returns whether an operation fails if a value that it needs is missing. This is so in the dialect of Flowgate.
+    /// In the dialect of invariant-ai, the operation yields a missing value, and the condition is not satisfied
+    /// (invariant-ai itself would stop the whole evaluation).
     pub(crate) fn needs_values(&self) -> bool {
         self.dialect() == Dialect::Flowgate
     }

@@ -259,7 +259,7 @@ impl Evaluator<'_> {
                 }
             }
         }
-        // The last value must not count as a binding when the candidates for another variable are selected.
+        // The variable is no longer bound: its last value must not restrict the candidates for another variable.
         set(frame, slot, Value::Absent);
         Ok(false)
     }

@@ -4,8 +4,8 @@
 //! * [`Evaluator::pieces`] lists the texts in a value, each with its location, for the functions that examine text.
 //! * [`Evaluator::select`] and [`Evaluator::parts`] list the values of a type in an event or a list, over which a typed
 //!   variable ranges.
-//! * [`Evaluator::mark`], [`Evaluator::mark_bytes`] and [`Evaluator::mark_occurrences`] record the locations that a match
-//!   of a rule concerns, such as the bytes that a detector found, so that findings can name them.
+//! * [`Evaluator::mark`], [`Evaluator::mark_bytes`] and [`Evaluator::mark_occurrences`] record the locations that a
+//!   match of a rule concerns, such as the bytes that a detector found, so that findings can name them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -334,9 +334,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Records that a match concerns these bytes of the text at `location`; `None` for a computed text, which has no
-    /// location. Does nothing for a computed text, if locations are not recorded, or if [`MAX_MARKS`] of them are
-    /// recorded already.
+    /// Records that a match concerns these bytes of the text at `location`. Does nothing for a computed text, which has
+    /// no location (`None`), if locations are not recorded, or if [`MAX_MARKS`] of them are recorded already.
     pub(crate) fn mark_bytes(&mut self, location: Option<TextLocation>, bytes: Range<usize>) {
         if let (Some(marks), Some(location)) =
             (self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS), location)

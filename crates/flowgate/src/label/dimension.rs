@@ -1,6 +1,5 @@
-//! Defines [`Dimension`], such as integrity: one factor of the product of lattices of which a label is a point. A
-//! policy declares each of its dimensions by a `lattice` statement; [`Space`](super::Space) combines them to the label
-//! space.
+//! Defines [`Dimension`], one factor of the label space, such as integrity. A policy declares each of its dimensions by
+//! a `lattice` statement. [`Space`](super::Space) combines them, and a label has one element of each.
 
 use super::lattice::Lattice;
 

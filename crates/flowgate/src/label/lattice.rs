@@ -44,6 +44,7 @@ pub enum LatticeError {
 }
 
 impl fmt::Display for LatticeError {
+    /// Writes the reason without advice, which [`LatticeError::help`] returns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(f, "the order has no elements"),
@@ -93,7 +94,8 @@ impl LatticeError {
 impl std::error::Error for LatticeError {}
 
 impl Lattice {
-    /// Builds the lattice whose order is the reflexive and transitive closure of `edges` (lower, upper).
+    /// Builds the lattice of `elements` whose order is the reflexive and transitive closure of `edges`. An edge is a
+    /// pair of a lower and an upper element; an element that only an edge names is added.
     ///
     /// Elements keep the order in which they are first named.
     ///

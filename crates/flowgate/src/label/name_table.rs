@@ -53,8 +53,8 @@ impl NameTable {
         self.names.get(dimension).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the bit of a name. A new name gets the next free bit; `None` if the policy lists the names of the
-    /// dimension, or if no bit is free.
+    /// Returns the bit of a name in the dimension with the index `dimension`. A new name gets the next free bit.
+    /// Returns `None` for a new name if the policy itself lists the names of the dimension, or if no bit is free.
     fn intern_name(&mut self, space: &Space, dimension: usize, name: &str) -> Option<usize> {
         let bits = self.bits.get_mut(dimension)?;
         if let Some(bit) = bits.get(name) {

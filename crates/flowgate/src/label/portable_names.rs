@@ -62,7 +62,8 @@ impl Space {
             };
             let value = names.get(&dimension.name);
             let part = value.filter(|value| {
-                // An order may have an element with the name `top`.
+                // The text `top` counts as missing, which makes the dimension top. Only an order may have an element of
+                // this name; it is looked up below.
                 value.as_str() != Some(TOP) || matches!(dimension.kind, DimensionKind::Order(_))
             });
             let part = part.and_then(|value| match &dimension.kind {

@@ -163,8 +163,8 @@ impl LabelSpan {
     }
 
     /// Returns the coordinates of the span: for each bit of a label the element of the labels without it, and for each
-    /// age the element of the younger labels. The meets of an element with them include all maximal elements below it,
-    /// so a search can remove labels from an element coordinate by coordinate, in this order.
+    /// age the element of the younger labels. The meets of an element with the coordinates include all maximal elements
+    /// strictly below it, so a search can remove labels from an element coordinate by coordinate.
     #[must_use]
     pub fn coordinates(&self) -> &[SpanElement] {
         &self.coordinates
@@ -245,12 +245,14 @@ fn coordinates(labels: &[Label], top: SpanElement) -> Vec<SpanElement> {
             found.push(element);
         }
     };
+    // For each bit that some label has, the labels without it.
     for (word, bits) in joined.bits.iter().enumerate() {
         for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
             let lacks = |label: &Label| label.bits.get(word).is_none_or(|bits| bits >> bit & 1 == 0);
             add(set_of(labels, lacks));
         }
     }
+    // For each age that some label has, the labels with a lesser age.
     for dimension in 0..joined.ages.len() {
         let age = |label: &Label| label.ages.get(dimension).copied().unwrap_or(0);
         for limit in labels.iter().map(age).filter(|limit| *limit > 0).collect::<BTreeSet<_>>() {

@@ -27,13 +27,13 @@ impl Monitor {
         let pattern: &PatternId = query.patterns.iter().find(is_ambiguous)?;
         let name = plan.patterns.get(pattern.0)?;
         let message = format!(
-            "`{name}` matches tools of two servers, so the statement grants nothing; name the server in it"
+            "`{name}` matches tools of two servers, so the statement grants nothing; name the server in the pattern"
         );
         Some(Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message))
     }
 
-    /// Returns the dimensions that the label statements with an ambiguous pattern name; an event of `tool` is top in
-    /// these. `applicable` are the statements that apply to the event.
+    /// Returns the dimensions that are named by the `label` statements with an ambiguous pattern. In these dimensions,
+    /// an event of `tool` has the greatest label (top). `applicable` are the statements that apply to the event.
     pub(super) fn ambiguous_dimensions(
         &self,
         plan: &Plan,

@@ -61,15 +61,17 @@ pub(super) fn statements_for_tool(plan: &Plan, tool: &Tool) -> ApplicableStateme
     }
 }
 
-/// Returns the statements that can label events of a kind: messages, or descriptions of tools. Patterns of tools are not
-/// compared, so a statement can be about the descriptions of other tools.
+/// Returns the statements that can label events of a kind: messages, or descriptions of tools. The tool patterns of the
+/// statements are not compared with any tool. So of the statements about descriptions, the result contains those about
+/// every tool.
 pub(super) fn statements_for_kind(plan: &Plan, kind: Type) -> ApplicableStatements {
     let fits = |statement: &LabelStatement| first_type(&statement.query) == kind;
     let labels = plan.labels.iter().enumerate().filter(|(_, s)| fits(s)).map(|(i, _)| i).collect();
     ApplicableStatements { labels, ..ApplicableStatements::default() }
 }
 
-/// Returns the type of the event that a statement is about: the type of the first variable of its query.
+/// Returns the type of the event that a statement is about: the type of the first variable of its query, which is in
+/// slot 0. [`Type::Any`] if the query has no variable.
 fn first_type(query: &CompiledQuery) -> Type {
     query.variables.iter().find(|variable| variable.slot == 0).map_or(Type::Any, |variable| variable.ty)
 }

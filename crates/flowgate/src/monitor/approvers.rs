@@ -16,7 +16,7 @@ impl Monitor {
         let missing = question.approvers().into_iter().filter(|name| !who.contains(name));
         let missing: Vec<String> = missing.collect();
         if missing.is_empty() {
-            return self.approve_counted(question);
+            return self.permit_approved(question);
         }
         let message = format!(
             "the call needs the approval of {} as well; let each of them answer the question at the gateway",
@@ -25,9 +25,10 @@ impl Monitor {
         Err(self.stale_denial(question.judgement, &message))
     }
 
-    /// Returns the people who must approve that a part of a call carries `label`, sorted: those that the label names in
-    /// the dimensions `over` and that `allowed` does not name. `None` if the label is top in such a dimension: it then
-    /// does not say who must approve, so nobody can approve.
+    /// Returns, sorted, the people who must approve that a part of a call carries `label` although at most `allowed` is
+    /// permitted: the people who are named in `label`, but not in `allowed`, in those of the dimensions `over` that are
+    /// dimensions of approvers. `None` if `label` is top in such a dimension: it then does not say who must approve, so
+    /// nobody can approve.
     pub(super) fn approvers_of_excess(
         &self,
         label: &Label,

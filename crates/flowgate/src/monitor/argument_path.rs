@@ -17,8 +17,8 @@ pub(super) fn argument_of_node(document: &Document, node: NodeId) -> (String, Op
     (path.to_string(), name)
 }
 
-/// Returns the name of the argument of the call that `part`, the printed path in a reason, is in. `None` if it is in no
-/// argument: a reason can also be about the decision, for example.
+/// Returns the name of the argument of the call to which a reason refers. `part` is the printed path in the reason.
+/// `None` if the path leads to no argument: a reason can also be about the decision, for example.
 pub(super) fn argument_in<'c>(call: &'c Call, part: &str) -> Option<&'c str> {
     call.arguments.as_ref().ok()?.keys().map(String::as_str).find(|name| is_in_argument(part, name))
 }

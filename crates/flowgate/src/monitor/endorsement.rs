@@ -109,9 +109,9 @@ impl Monitor {
     }
 }
 
-/// Returns the lists of which every item is endorsed with the same label, each with this label. `items` are the
-/// endorsed values of `document` with their labels. The author of a list also chooses the number of its items, so a
-/// list with more than [`MAX_ENDORSED_ITEMS`] is not endorsed.
+/// Returns the lists whose items are all endorsed with the same label, each with this label. `items` are the endorsed
+/// values of `document` with their labels. The author of a list chooses its items and their number. To bound how much
+/// the author can encode in these choices, a list with more than [`MAX_ENDORSED_ITEMS`] items is not endorsed.
 fn endorsed_lists(document: &Document, items: &[(NodeId, PartialLabel)]) -> Vec<(NodeId, PartialLabel)> {
     // `None` if items of the list have different labels: no single one holds for the list.
     let mut lists: BTreeMap<NodeId, Option<PartialLabel>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Finds the regions that the reason of a denial or of a question names: the regions on which the call depends and
-//! whose labels exceed a requirement. [`super::requirement`] calls [`Monitor::exceeding_regions`] for each reason.
+//! Finds the regions that are named in the reason of a denial or of a question: the regions on which the call depends
+//! and whose labels exceed a requirement. [`super::requirement`] calls [`Monitor::exceeding_regions`] for each reason.
 //!
 //! The search is bounded. Text that the reader of the reason may not see influences neither which events are searched
 //! nor which regions are named.

@@ -77,9 +77,8 @@ impl Monitor {
     /// Joins the record of earlier sessions into the stores of this one. If the record shows that another session has
     /// written to a store, approvals that refer to the store become void.
     ///
-    /// # Errors
-    /// If the record is malformed. The labels of the stores are then unknown, and the session should not
-    /// begin.
+    /// # Errors If the record is malformed. The labels of the stores are then unchanged and may be too low, so the
+    /// session should not begin.
     pub fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
         let policy = Arc::clone(&self.policy);
         let (plan, space) = (&policy.plan, policy.space());
@@ -138,7 +137,7 @@ impl Monitor {
     }
 }
 
-/// Returns the stores that a policy declares as JSON, with the patterns of the tools that write and read them. If two
+/// Returns, as JSON, the stores that a policy declares, with the patterns of the tools that write and read them. If two
 /// policies have equal declarations, the same tools use their stores.
 fn store_declarations(plan: &Plan) -> Value {
     let shown = |list: &[PatternId]| -> Vec<String> {

@@ -47,10 +47,10 @@ impl Monitor {
 
     /// Returns for each of `calls` the question that a person would be asked about it; `None` for a call that would be
     /// permitted or denied. Each call is judged as if the call of the question `first` and all earlier ones of `calls`
-    /// had been approved and had run. If `confirms` returns true for the judgement of a permitted call, there is a
-    /// question about this call as well. Leaves this monitor unchanged. The caller can show the questions but cannot
-    /// have them approved by this monitor, since a copy of it has asked them. The time is linear in the length of the
-    /// trace.
+    /// had been approved and had run, except those that the policy denies. If `confirms` returns true for the judgement
+    /// of a permitted call, there is a question about this call as well. Leaves this monitor unchanged. The caller can
+    /// show the questions but cannot have them approved by this monitor, since a copy of it has asked them. The time is
+    /// linear in the length of the trace.
     pub fn questions_after(
         &self,
         first: &Question,
@@ -77,7 +77,7 @@ impl Monitor {
     fn run_if_approved(&mut self, entry: TraceEntry, attribution: Attribution) {
         let permit = match self.judge_entry(entry, attribution) {
             Verdict::Permit(permit) => Some(permit),
-            Verdict::Confirm(question) => self.approve_counted(question).ok(),
+            Verdict::Confirm(question) => self.permit_approved(question).ok(),
             Verdict::Deny(_) => None,
         };
         // An error of `redeem` is ignored: a call that is denied after all does not run.

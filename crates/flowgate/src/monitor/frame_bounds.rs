@@ -1,10 +1,10 @@
 //! Computes the greatest label, up to a bound, that the frame of an event can have under a policy. The *frame* of an
 //! event is the fact that the event exists, as opposed to its content. `view_label` calls this module.
 //!
-//! If an answer is hidden from a step, so is the fact whether the answer is an error. A hidden answer that contributed
-//! nothing to the label of the step would reveal this fact: an answer that is no error might have been shown, and would
-//! have raised the label. So a hidden answer contributes the greatest label that any answer of the tool could have had
-//! and still be shown (`docs/guard.md`, "Labels that float").
+//! The label of a step must not reveal what is hidden from the step. Suppose that a policy hides the errors of a tool
+//! and shows its other answers, which raise the label of the step. If a hidden answer left the label unchanged, the low
+//! label would reveal that the answer was an error. So a hidden answer raises the label of the step as much as any
+//! answer of the tool could have raised it and still be shown (`docs/guard.md`, "Labels that float").
 
 use crate::label::{DimensionSet, Label, PartialLabel};
 use crate::policy::plan::{LabelStatement, Plan, TargetStep};

@@ -72,8 +72,8 @@ impl Grant {
         (!phrases.is_empty()).then(|| format!("Further calls can have other values: {phrases}."))
     }
 
-    /// Returns whether the person was shown this reason, and the reason can be granted: it asks, and the policy permits
-    /// an answer for the rest of the conversation or for longer.
+    /// Returns whether the person was shown this reason, and the reason can be granted: its action is to ask, and the
+    /// policy permits an answer for the rest of the conversation or for longer.
     fn covers(&self, reason: &Reason) -> bool {
         let is_same = |shown: &Reason| {
             (shown.kind, &shown.statement, &shown.part, &shown.label, &shown.message)
@@ -135,8 +135,8 @@ impl Monitor {
         self.withdraw_grants_if(|_| true)
     }
 
-    /// Withdraws the grants whose approved call meets a condition, as [`withdraw_grants`](Self::withdraw_grants) does
-    /// with all of them. Returns whether there was one.
+    /// Withdraws the grants for whose approved call `is_withdrawn` returns true, as
+    /// [`withdraw_grants`](Self::withdraw_grants) does with all grants. Returns whether there was one.
     pub fn withdraw_grants_if(&mut self, mut is_withdrawn: impl FnMut(&Call) -> bool) -> bool {
         let before = self.grants.len();
         self.grants.retain(|grant| !is_withdrawn(&grant.call));

@@ -1,6 +1,7 @@
 //! Applies the `label` statements of a policy to an event. A statement can read text of the event to decide which label
 //! it gives. If another statement then raises the label of this text, the decision relied on a label that was too low.
-//! So the statements are applied in rounds, until no label of a text that was read is raised. [`Monitor::label_and_append`] calls [`Monitor::apply_statements`] once for each event.
+//! So the statements are applied in rounds, until no label of a text that was read is raised.
+//! [`Monitor::label_and_append`] calls [`Monitor::apply_statements`] once for each event.
 
 use super::computed_label::{compute_label, greatest_label};
 use super::regions::{event_frame, region_nodes, unstructured_texts};
@@ -196,10 +197,11 @@ impl Monitor {
     }
 
     /// Evaluates a label statement for an event. If a value is missing, evaluates the statement a second time with
-    /// `None` for missing values; a grant of only this second evaluation can raise a label, but not lower it. Another
-    /// kind of grant can only raise as well, to the greatest label that the statement could grant: one for which the
-    /// statement has read a region above the granted label. If the statement cannot be evaluated, the result contains
-    /// the reason, and the regions to which the statement refers become top in the statement's dimensions.
+    /// `None` for missing values; a label that only this second evaluation grants can raise a region's label, but not
+    /// lower it. If the statement has read a region whose label is above the granted one, the grant can only raise as
+    /// well, and raises to the greatest label that the statement could grant. If the statement cannot be evaluated, the
+    /// result contains the reason, and the regions to which the statement refers become top in the statement's
+    /// dimensions.
     ///
     /// # Errors
     /// If the fuel is spent.

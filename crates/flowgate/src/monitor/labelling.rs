@@ -194,7 +194,9 @@ impl Monitor {
         }
     }
 
-    /// Raises the labels of an event to its floors. This comes last, since no statement may lower a label below them.
+    /// Raises the labels of an event to its floors: those of its `source`, and those that the caller gave
+    /// (`caller_floors`). This comes last, since no statement may lower a label below a floor. `is_failure` states
+    /// whether the event is the outcome of a failed call.
     fn raise_to_floors(
         &mut self,
         id: EventId,
@@ -264,10 +266,10 @@ fn unlabelled_document(body: &EventBody, source: &EventSource, reasons: &mut Vec
     document
 }
 
-/// Returns the least label of a part of a call's answer that, as the policy declares, does not depend on `arguments`. It
-/// is the join of the label of the decision to call, of what the verdict has observed, and of the labels of all other
-/// arguments. `names` lists all arguments that such declarations name; the position of a name in it is the argument's
-/// number in an [`ArgumentSet`].
+/// Returns the least label of a part of a call's answer. The policy declares that this part does not depend on
+/// `arguments`. The label is the join of the label of the decision to call, of what the verdict has observed, and of
+/// the labels of all other arguments. `names` lists all arguments that are named in such declarations; the position of
+/// a name in it is the argument's number in an [`ArgumentSet`].
 fn floor_without(call: &Event, arguments: ArgumentSet, names: &[String]) -> Label {
     let label = if arguments.contains(ArgumentSet::ALL) {
         call.document.frame_label()

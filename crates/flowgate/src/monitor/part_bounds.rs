@@ -34,8 +34,8 @@ impl PossibleGrant {
         Self { depth: Some(0), covers: true, label, dims: space.all(), exceeded }
     }
 
-    /// Returns the grant of a statement around the hidden region at `path`, with the bound in the dimensions of computed
-    /// elements.
+    /// Returns the grant of a statement that labels the hidden region at `path`, a region around it, or a part of it.
+    /// In the dimensions of computed elements, the label of the grant is `bound`.
     fn of_statement(space: &Space, statement: &LabelStatement, path: &Path, bound: &Label) -> Self {
         let fixed = statement.label.fixed.unwrap_or(PartialLabel::NONE);
         let computed = space.restrict(bound, statement.label.dims.without(fixed.dims));

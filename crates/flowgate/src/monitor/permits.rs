@@ -52,7 +52,7 @@ impl Monitor {
 
     /// Turns an approval into a permit, as [`approve`](Self::approve) does. The caller has checked that everybody who
     /// must approve has approved.
-    pub(super) fn approve_counted(&mut self, question: Question) -> Result<Permit, Denial> {
+    pub(super) fn permit_approved(&mut self, question: Question) -> Result<Permit, Denial> {
         self.withdraw_dropped_permits();
         if !Arc::ptr_eq(&self.session_identity, &question.session_identity) {
             return Err(self.stale_denial(

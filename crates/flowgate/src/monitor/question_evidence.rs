@@ -60,6 +60,7 @@ impl Monitor {
         let is_content =
             |name: &&str| self.policy.argument_role(&call.tool, name) == Some(ArgumentRole::Content);
         let (mut values, mut left_out): (Vec<String>, usize) = (Vec::new(), 0);
+        // The arguments that exceed a requirement on integrity.
         let names: BTreeSet<&str> = question
             .judgement()
             .reasons
@@ -132,10 +133,11 @@ impl Monitor {
         (occurrences, true)
     }
 
-    /// Compares a text of an event with a value, and records in `found` what the text shows. Three kinds of texts count;
-    /// all others are ignored. A trusted message of the user can contain the value or a similar word. A trusted output
-    /// can be equal or similar to the value. An untrusted output can contain the value. Each of them can also differ
-    /// from the value only in upper and lower case.
+    /// Compares the text of a `node` of an event with a value, and records in `found` what the text shows. The label of
+    /// the node decides whether the text is trusted. Three kinds of texts count; all others are ignored. A trusted
+    /// message of the user can contain the value or a similar word. A trusted output can be equal or similar to the
+    /// value. An untrusted output can contain the value. Each of them can also differ from the value only in upper and
+    /// lower case.
     fn compare_text(&self, event: &Event, node: NodeId, text: &str, value: &str, found: &mut EvidencePlaces) {
         let space = self.policy.space();
         let label = event.document.label_of(node);
@@ -272,8 +274,9 @@ fn continues_word(mut characters: impl Iterator<Item = char>) -> bool {
         || (is_joined && characters.next().is_some_and(char::is_alphanumeric))
 }
 
-/// Returns whether two texts differ in exactly one character, which is replaced, added or removed. Ignores case. Texts
-/// shorter than [`LEAST_SIMILAR`] characters are never similar: too many words differ in one character.
+/// Returns whether two texts differ in exactly one character, which is replaced, added or removed. Ignores case.
+/// Returns false if the longer text has fewer than [`LEAST_SIMILAR`] characters: too many short words differ in one
+/// character.
 fn is_similar(one: &str, other: &str) -> bool {
     // One of the texts is a value of a call, with at most `LENGTHS.end()` characters. The other may be longer. Both are
     // cut to two characters more than that, which suffices to see that the lengths differ by more than one.

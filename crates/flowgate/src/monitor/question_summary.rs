@@ -64,7 +64,7 @@ fn effects(policy: &Policy, call: &Call) -> Option<String> {
 }
 
 /// Returns a sentence that says what untrusted text may have done: led to the call, or chosen some of its arguments.
-/// `None` if no reason is about integrity.
+/// `reasons` are the reasons of the verdict; `None` if none of them is about integrity.
 fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
     // `label` has a text for each exceeded dimension. The texts about confidentiality are also in `categories`, so the
     // others are about integrity.
@@ -86,8 +86,8 @@ fn influences(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String
     })
 }
 
-/// Returns a sentence that says which kinds of confidential text the call would disclose, and by which parts; `None` if
-/// there is no such text, or no part is known.
+/// Returns a sentence that says which kinds of confidential text the call would disclose, and by which parts. `reasons`
+/// are the reasons of the verdict. `None` if they name no such text, or no part.
 fn disclosures(policy: &Policy, call: &Call, reasons: &[Reason]) -> Option<String> {
     // The categories of a reason describe its label in the dimensions of confidentiality.
     let reasons: Vec<&Reason> =

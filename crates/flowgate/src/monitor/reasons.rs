@@ -13,9 +13,10 @@ use crate::trace::EventId;
 const MAX_MATCHES: usize = 100;
 
 impl Monitor {
-    /// Returns a reason for each match of a rule that the event `id` completes, and for each rule that cannot be
-    /// evaluated: this reason denies, unless the rule only logs. Also returns a reason to deny for each rule that
-    /// exempts the tool of the event by a pattern that matches tools of two servers.
+    /// Matches the rules of the policy against the event `id`. Returns one reason for each match that the event
+    /// completes. Also returns a reason for each rule that cannot be evaluated, which denies unless the rule only logs,
+    /// and a reason to deny for each rule that exempts the tool of the event by a pattern that matches tools of two
+    /// servers.
     pub(super) fn match_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;
@@ -41,7 +42,7 @@ impl Monitor {
             });
             if let Some(pattern) = ambiguous.and_then(|pattern| plan.patterns.get(pattern.0)) {
                 let message = format!(
-                    "`{pattern}` matches tools of two servers, so the rule exempts no tool; name the server in it"
+                    "`{pattern}` matches tools of two servers, so the rule exempts no tool; name the server in the pattern"
                 );
                 let mut reason = Reason::new(ReasonKind::AmbiguousTool, Action::Deny, message);
                 reason.statement = Some(rule.span.clone());
@@ -101,7 +102,8 @@ impl MatchReceiver for ReasonCollector<'_> {
         Ok(*count >= MAX_MATCHES)
     }
 
-    /// Adds the reason that a rule cannot be evaluated. It denies, unless the rule only logs and fuel is left.
+    /// Adds the reason that the rule at `index` in the plan cannot be evaluated. The reason denies, unless the rule
+    /// only logs and fuel is left.
     fn receive_failure(&mut self, index: usize, error: EvalError) {
         let Some(rule) = self.plan.rules.get(index) else { return };
         // A rule that only logs stops nothing, even if it fails. Spent fuel always denies, since it leaves

@@ -261,8 +261,8 @@ impl Rejudgement<'_> {
         }
     }
 
-    /// Returns the regions of the new session that have the content of regions of the recorded one. A region without
-    /// a counterpart becomes one that does not exist, which counts as everything.
+    /// Returns the counterparts of these regions of the recorded session in the new one, in the same order. A region
+    /// without a counterpart becomes one that does not exist; it counts as everything that the agent had seen.
     fn regions(&self, regions: &[(EventId, NodeId)]) -> Vec<(EventId, NodeId)> {
         let nonexistent = (EventId(usize::MAX), 0);
         let counterpart = |(event, node): &(EventId, NodeId)| {
@@ -270,7 +270,8 @@ impl Rejudgement<'_> {
             let new_event = self.new_event(*event)?;
             let new = &self.session.monitor.trace.event(new_event)?.document;
             let steps = old.path(*node).0;
-            // If the new session divides the text in another way, the nearest region around replaces the region.
+            // Follows the path of the region in the new document. If the new session divides the text in another way
+            // and a step fails, the nearest region around (`Err`) takes the place of the region.
             let found = steps.iter().try_fold(0, |at, step| new.child(at, step).ok_or(at));
             Some((new_event, found.unwrap_or_else(|around| around)))
         };

@@ -3,7 +3,7 @@
 //!
 //! Each `require` bounds the dimensions that it names. A dimension without a bound must be at its bottom, so
 //! a tool that no statement mentions may be called only with trusted and public data. A bound on one argument
-//! also bounds the decision. `payload` exempts an argument from integrity, and from nothing else. `consent`
+//! also bounds the decision to make the call. `payload` exempts an argument from integrity, and from nothing else. `consent`
 //! exempts an argument from confidentiality, if nothing untrusted influenced the call (robust
 //! declassification: an attacker who could choose the destination, or what is released, could otherwise
 //! exploit the consent). [`super::call_examination`] calls [`Monitor::check_requirements`] for each call, after
@@ -67,8 +67,9 @@ struct UpperBound {
 }
 
 impl Monitor {
-    /// Compares every part of the call with the label that it may carry, and returns the reasons against the call.
-    /// `applicable` are the statements that apply to the tool, and `attribution` states what the call depends on.
+    /// Compares every part of the call `event` with the label that the part may carry, and returns the reasons against
+    /// the call. `applicable` are the statements that apply to the tool, and `attribution` states what the call depends
+    /// on.
     ///
     /// Names that the requirements of the call introduce do not stay in the name table: no data carries them yet, and
     /// otherwise calls that an observer cannot see could fill the table.
@@ -219,10 +220,10 @@ impl Monitor {
             .collect()
     }
 
-    /// Returns the parts of the call that `payload` statements exempt from integrity, and these statements. A statement
-    /// exempts nothing if its conditions read untrusted values, since the author of these values would decide the
-    /// exemption. It also exempts nothing if its pattern matches tools of two servers. `applicable` are the statements
-    /// that apply to the tool.
+    /// Returns the parts of the call `event` that `payload` statements exempt from integrity, and these statements. A
+    /// statement exempts nothing if its conditions read untrusted values, since the author of these values would decide
+    /// the exemption. It also exempts nothing if its pattern matches tools of two servers. `applicable` are the
+    /// statements that apply to the tool.
     fn payload_nodes(
         &mut self,
         plan: &Plan,
@@ -255,10 +256,10 @@ impl Monitor {
         (nodes, applied)
     }
 
-    /// Returns the arguments for which a `consent` statement holds, each with the label that it may carry; none if a
-    /// part of the call is untrusted. Withdrawn consents, those with a pattern that matches tools of two servers, those
-    /// that cannot be evaluated, and those whose limits the call exceeds do not count. `applicable` are the statements
-    /// that apply to the tool.
+    /// Returns the arguments of the call `event` for which a `consent` statement holds, each with the label that the
+    /// argument may carry; none if a part of the call is untrusted. Withdrawn consents, those with a pattern that
+    /// matches tools of two servers, those that cannot be evaluated, and those whose limits the call exceeds do not
+    /// count. `applicable` are the statements that apply to the tool.
     fn consented_arguments(
         &mut self,
         plan: &Plan,

@@ -78,7 +78,8 @@ impl StoreLabels {
     }
 
     /// Returns the stores that a tool writes and reads. A tool that no `store` statement mentions reads the store that
-    /// the undeclared tools of its server share, and also writes to this store unless the tool is harmless.
+    /// the undeclared tools of its server share, and also writes to this store unless the call is harmless
+    /// (`is_harmless`): the policy permits it at every label.
     ///
     /// A tool that only ambiguous patterns match accesses the declared stores of these patterns as well as the store of
     /// its server.

@@ -142,9 +142,9 @@ impl Monitor {
         names
     }
 
-    /// Returns the names of the arguments of this tool that a standing consent names, sorted. Whether the consent
-    /// applies depends on the call. Consents with a pattern that matches tools of two servers do not count, and neither
-    /// do those for a part of an argument.
+    /// Returns the names of the arguments of this tool for which the policy has a standing consent, sorted. Whether the
+    /// consent applies depends on the call. Consents with a pattern that matches tools of two servers do not count, and
+    /// neither do those for a part of an argument.
     pub fn consent_arguments(&self, tool: &Tool) -> Vec<String> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).consents;

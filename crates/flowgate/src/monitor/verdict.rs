@@ -181,11 +181,11 @@ impl Reason {
 pub enum ReasonKind {
     /// The label of the call exceeds its requirement.
     Requirement,
-    /// The label of the call is not bottom, and no statement bounds it for the tool.
+    /// The label of the call is not bottom in a dimension that no `require` for the tool bounds.
     Undeclared,
     /// Standing consent covers what the call carries.
     Consent,
-    /// A person has approved it for the rest of the session.
+    /// A grant covers the reason: a person has approved equal calls for the rest of the session.
     Granted,
     /// A rule matches.
     Rule,

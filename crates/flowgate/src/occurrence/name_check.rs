@@ -1,4 +1,4 @@
-//! Walks the statements of a policy, and reports each tool, role, field and argument that a statement names and that
+//! Walks the statements of a policy, and reports each tool, role, field and argument that is named in a statement and
 //! does not occur in recorded runs. [`Occurrences::warnings`] calls it.
 
 use super::Occurrences;
@@ -46,8 +46,8 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Checks `expr` if it is a tool pattern: warns if no tool in the traces matches it; otherwise checks the arguments
-    /// that it names.
+    /// Checks `expr` if it is a tool pattern: warns if no tool in the traces matches the pattern; otherwise checks the
+    /// names of arguments in the pattern.
     fn check_tool_pattern(&mut self, expr: &Expr) {
         let ExprKind::Tool(tool) = &*expr.kind else { return };
         let Ok(pattern) = ToolPattern::new(&tool.name) else { return };
@@ -79,7 +79,8 @@ impl<'a> NameChecker<'a> {
         );
     }
 
-    /// Checks the tools that a comparison names: `call.name == "send"`, `call.function.name in ["send", "pay"]`.
+    /// Warns about each tool that does not occur in the traces, but is named in a comparison: `call.name == "send"`,
+    /// `call.function.name in ["send", "pay"]`.
     fn check_tool_names(&mut self, expr: &Expr) {
         // Whether an expression is the name of a call's tool: `call.name` or `call.function.name`.
         let is_name = |expr: &Expr| {
@@ -104,8 +105,8 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Reports the arguments that a pattern names, as in `tool:send({to: "bob"})`, and that no call of its tools in the
-    /// traces has.
+    /// Reports each argument that is named in a pattern, such as `to` in `tool:send({to: "bob"})`, but that no call of
+    /// the pattern's tools in the traces has.
     fn check_argument_names(&mut self, tool: &ToolRef, pattern: &ToolPattern) {
         let Some(ExprKind::Dict(entries)) = tool.arguments.as_ref().map(|arguments| &*arguments.kind) else {
             return;
@@ -117,7 +118,8 @@ impl<'a> NameChecker<'a> {
         }
     }
 
-    /// Checks the roles that a comparison names, such as `message.role == "user"`.
+    /// Warns about each role that is named in a comparison, such as `message.role == "user"`, and does not occur in the
+    /// traces.
     fn check_roles(&mut self, expr: &Expr) {
         let literals = role_literals(expr, self.constants);
         // The messages with the role `tool` are outputs of a trace, so the traces record no such role.

@@ -54,9 +54,9 @@ pub(super) fn warnings(plan: &Plan, source: &PolicySource) -> Vec<Diagnostic> {
 }
 
 /// Returns whether two statements may apply to the same tool, as an approximation: one statement must cover the other.
-/// It does if each of its tool patterns is also a pattern of the other statement, or matches an example tool of one of
-/// those patterns. A regular expression has no example tool, so two statements with different regular expressions count
-/// as not sharing a tool, and a warning may be missing.
+/// A statement covers another one if each of its tool patterns is also a pattern of the other statement, or matches an
+/// example tool of one of those patterns. A regular expression has no example tool, so two statements with different
+/// regular expressions count as not sharing a tool, and a warning may be missing.
 fn may_share_tool(plan: &Plan, first: &CompiledQuery, second: &CompiledQuery) -> bool {
     // Whether `all` covers `one`. A statement without patterns applies to every tool, so it covers each statement.
     let covers = |all: &CompiledQuery, one: &CompiledQuery| {

@@ -163,14 +163,14 @@ impl CompatibilityCheck<'_> {
     /// * there are three or more operands, and one after the first is a comparison or a negation without parentheses;
     /// * an operand of an `or` after the first is an `and` without parentheses.
     fn check_connective(&mut self, expr: &Expr, items: &[Expr]) {
+        // The operands of nested `and` and `or` without parentheses count as well.
         let mut operands = Vec::new();
         flatten(items, &mut operands);
         let is_compound =
             |expr: &Expr| matches!(&*expr.kind, ExprKind::Compare(..) | ExprKind::Not(_)) && !expr.is_grouped;
         let is_bare_and = |item: &Expr| matches!(&*item.kind, ExprKind::And(_)) && !item.is_grouped;
-        let has_many_comparisons =
-            operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(item));
-        if has_many_comparisons || items.iter().skip(1).any(is_bare_and) {
+        let regroups_compound = operands.len() > 2 && operands.iter().skip(1).any(|item| is_compound(item));
+        if regroups_compound || items.iter().skip(1).any(is_bare_and) {
             let message = "invariant-ai groups three or more conditions joined by `and` and `or` differently";
             let help = "put each condition in parentheses or on a separate line, which means the same in Flowgate and in invariant-ai";
             self.warn("compat-precedence", &expr.span, message, help);

@@ -129,8 +129,8 @@ pub(super) fn compile(file: &PolicyFile, dialect: Dialect) -> (Plan, Vec<Diagnos
 impl<'a> Compiler<'a> {
     /// Completes the plan once all statements are compiled:
     ///
-    /// * records which tool patterns each statement that grants something tests, since it grants nothing while one of
-    ///   them is ambiguous (matches tools of two servers);
+    /// * for each statement that grants something, records the tool patterns that it tests: the statement grants
+    ///   nothing while one of them is ambiguous (matches tools of two servers);
     /// * records the patterns by which each rule can exempt a tool, as in `not (call is tool:NAME)`;
     /// * indexes the rules by kind of event.
     ///
@@ -445,8 +445,8 @@ impl<'a> Compiler<'a> {
                 "pass the value that the predicate needs, with a type such as `str`, `int`, `dict` or `any`",
             )
         };
-        // All types are checked before the first error is returned, so that every error is reported.
-        // An unknown type is marked from the variable on; a result has no variable, so its type is passed twice.
+        // All types are checked before the first error is returned, so that every error is reported. The error for an
+        // unknown type underlines the variable with its type. A result has no variable, so its type takes both places.
         let declared: Vec<_> =
             parameters.iter().map(|(name, ty)| Ok((name.text.clone(), sendable_type(name, ty)?))).collect();
         let result = sendable_type(result, result);

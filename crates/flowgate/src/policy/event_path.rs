@@ -181,7 +181,8 @@ impl<'p> StatementPaths<'p> {
     /// a test whether the key is present, `"key" in call.arguments`. `None` for any other expression, and if `x` is not
     /// a part of an event.
     fn key_read(&self, expr: &Expr) -> Option<KeyRead> {
-        // The read of the key that `key` spells in the value of `object`.
+        // Returns the read of the key `key` in the value of `object`; `None` if `key` is not a text, or if `object` is
+        // not a part of an event.
         let below = |object: &Expr, key: &Expr, is_presence_test| {
             let ExprKind::Str(name) = &*key.kind else { return None };
             let mut path = self.path_of(object)?;
@@ -253,10 +254,11 @@ impl<'p> StatementPaths<'p> {
         }
     }
 
-    /// Records to which tool patterns the lines of a body restrict the variables for which `is_declared` holds. If
-    /// several lines restrict a variable, their patterns are collected in one list. The tool of the variable matches at
-    /// least one pattern of the list, but the list may admit more tools than the lines do together. A pattern restricts
-    /// nothing in a negation, or in an `or` whose parts do not all restrict the same variable.
+    /// Records the tool patterns to which the lines of a body restrict variables, for the variables that `is_declared`
+    /// accepts. If several lines restrict a variable, its tool must match a pattern of each line. The patterns are
+    /// nevertheless collected in one list, of which the tool matches at least one: the list may admit more tools than
+    /// the lines do. A pattern restricts nothing in a negation, or in an `or` whose parts do not all restrict the same
+    /// variable.
     fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
         for line in &body.lines {
             let BodyLine::Condition(condition) = line else { continue };

@@ -115,9 +115,9 @@ pub(crate) enum Token {
     Unknown,
 }
 
-/// Moves the lexer behind a triple-quoted text, whose opening quotes it has read: to its closing `quote` or, if there
-/// is none, to the end of the file. Returns whether there is one. If not, logos reports an error, which becomes
-/// [`Token::Unknown`].
+/// Moves the lexer to the end of a triple-quoted text whose opening quotes it has read: after the closing `quote` or,
+/// if the text is not closed, to the end of the file. Returns whether the text is closed. If not, logos reports an
+/// error, which becomes [`Token::Unknown`].
 fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool {
     let end = lexer.remainder().find(quote);
     lexer.bump(end.map_or(lexer.remainder().len(), |at| at + quote.len()));
@@ -126,7 +126,8 @@ fn skip_triple_quoted(lexer: &mut logos::Lexer<'_, Token>, quote: &str) -> bool 
 
 /// Returns the tokens of `source`, including comments, ending with [`Token::End`]. As in Python, changes of the
 /// indentation become tokens ([`Token::Indent`], [`Token::Dedent`]), and a line break ends a line unless a bracket is
-/// open. Unlike in Python, a line also continues on the next one if an operator stands between them.
+/// open. Unlike in Python, a line also continues on the next one if an operator is at the end of the first or at the
+/// beginning of the second.
 pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
     let mut tokens: Vec<Lexeme> = Vec::new();
     // The number of open brackets.
@@ -250,7 +251,8 @@ fn joins_lines(token: Token) -> bool {
 }
 
 /// Removes the token for the end of the last line, so that the next line continues this line, and returns true. If the
-/// last line opens a block, by a colon or `:=` at its end, or has no such token, changes nothing and returns false.
+/// last line opens a block, by a colon or `:=` at its end, or if the last token does not end a line, changes nothing
+/// and returns false.
 fn remove_line_end(tokens: &mut Vec<Lexeme>) -> bool {
     let Some(newline) = tokens.iter().rposition(|(token, _)| *token != Token::Comment) else { return false };
     let is_token = |at: usize, wanted: Token| tokens.get(at).is_some_and(|(token, _)| *token == wanted);

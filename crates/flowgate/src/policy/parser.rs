@@ -28,7 +28,8 @@ const MAX_HEIGHT: usize = 100;
 const MAX_DIAGNOSTICS: usize = 100;
 
 /// Parses one file of a policy, which is at `range` in `source`, the text of all files. Spans refer to `source`.
-/// Returns the statements without errors, and the diagnostics; no statement and one error for a file that is too long.
+/// Returns the statements that have no errors, and the diagnostics. A file that is too long yields no statement and one
+/// error.
 pub(super) fn parse_range(source: &str, range: Span, dialect: Dialect) -> (PolicyFile, Vec<Diagnostic>) {
     let text = source.get(range.clone()).unwrap_or_default();
     if text.len() > MAX_SOURCE {

@@ -129,8 +129,9 @@ impl ToolPattern {
         self.server().and_then(|server| self.source.get(server.len() + 1..))
     }
 
-    /// Returns whether it is certain that no tool matches both patterns. The caller excludes by it a declared role that
-    /// cannot apply to a statement. In a case that is not decided here, the role applies, which can only restrict.
+    /// Returns whether it is certain that no tool matches both patterns; false in doubt. The compiler leaves out a
+    /// declared role if it cannot apply to the tools of a statement. In doubt it keeps the role, which can only
+    /// restrict what the policy may say.
     pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
         let is_glob = |pattern: &Self| !pattern.source.starts_with("r\"") && !pattern.source.starts_with('"');
         // Whether `named` names one tool, and `pattern` does not match it.
@@ -171,7 +172,7 @@ impl ToolPattern {
             NamePattern::Regex(regex) => regex.is_match(name),
         };
         match &tool.server {
-            // An unqualified name such as `link` means a server's tool, not one of Flowgate's own tools.
+            // An unqualified name such as `link` does not mean a tool that Flowgate itself defines.
             Some(server) if &**server == Tool::FLOWGATE_SERVER && !self.qualified => false,
             // A tool without a server is compared as `/name`, which `*/name` matches and `bank/name` does not. The
             // pattern `*`, which is qualified, matches every tool.
@@ -218,7 +219,7 @@ impl MatchedServers {
         id: PatternId,
         tool: Option<&Tool>,
     ) -> bool {
-        // Whether the tool belongs to another server than the one that is recorded for the pattern.
+        // Whether the pattern matches the tool, and only tools of other servers are recorded for the pattern.
         let is_of_second_server = |tool: &Tool| {
             let matches =
                 patterns.get(id.0).is_some_and(|pattern| !pattern.is_qualified() && pattern.matches(tool));

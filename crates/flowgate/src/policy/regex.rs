@@ -66,7 +66,8 @@ pub(crate) enum MatchExtent {
 impl Pattern {
     /// Compiles a pattern: to an automaton if that is possible, otherwise for backtracking. `extent` states which part
     /// of a text the pattern must match. A pattern with `$` gets a second program for texts that end with a line break,
-    /// before which Python's `$` matches too. A pattern for the whole text needs none.
+    /// before which Python's `$` matches too. A pattern for the whole text needs none: its match must include the line
+    /// break.
     ///
     /// # Errors
     /// What is wrong with the pattern, on one line.
@@ -81,6 +82,7 @@ impl Pattern {
         let linear = RegexBuilder::new(&text).size_limit(SIZE).dot_matches_new_line(dot_all).build();
         let program = match linear {
             Ok(regex) => Program::Linear(regex),
+            // Backtracking would not help: the pattern is malformed or too large.
             Err(error) if !needs_backtracking(source) => return Err(describe(&error)),
             Err(_) => Program::Backtracking(backtracking(source, extent, EndAnchor::OfText)?),
         };
@@ -157,7 +159,7 @@ impl Pattern {
 }
 
 /// Translates a pattern to the syntax of the Rust libraries, and adds anchors for `extent`, the part of a text that the
-/// pattern must match. Returns the result, and whether `.` in it matches line breaks.
+/// pattern must match. `end` is the meaning of `$`. Returns the result, and whether `.` in it matches line breaks.
 fn anchor_pattern(source: &str, extent: MatchExtent, end: EndAnchor) -> (String, bool) {
     let translated = translate(source, end);
     match extent {
@@ -318,6 +320,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
 /// bounds).
 fn is_repetition(tail: &str) -> bool {
     let Some((inside, _)) = tail.split_once('}') else { return false };
+    // True for an empty text as well, since a bound may be left out.
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     match inside.split_once(',') {
         Some((least, most)) => digits(least) && digits(most),

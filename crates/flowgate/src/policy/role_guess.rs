@@ -166,7 +166,7 @@ pub fn name_words(name: &str) -> Vec<String> {
     while let Some(c) = rest.next() {
         let mut following = rest.clone();
         let next_is_small = following.next().is_some_and(char::is_lowercase);
-        // The `s` of a plural, as in `IDs`, does not begin a word.
+        // Whether the `s` of a plural follows, as after the `D` of `IDs`: the capital letter then begins no word.
         let is_plural = rest.clone().next() == Some('s') && !following.next().is_some_and(char::is_lowercase);
         let begins_word = c.is_uppercase() && (!was_capital || (next_is_small && !is_plural));
         if !c.is_alphanumeric() || begins_word {

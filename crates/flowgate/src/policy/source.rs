@@ -105,6 +105,7 @@ impl PolicySource {
     /// Returns the file that contains the byte `at` of the text of all files: its path (`None` for the policy's own
     /// file), its text, and the byte at which it starts.
     fn file_at(&self, at: usize) -> (Option<&str>, &str, usize) {
+        // The index of the first file that starts after `at`; the file before it contains `at`.
         let after = self.files.partition_point(|file| file.range.start <= at);
         let Some(file) = after.checked_sub(1).and_then(|index| self.files.get(index)) else {
             return (None, &self.text, 0);
@@ -215,6 +216,7 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
             Err(problem) => {
                 let message = format!("`{path}` cannot be imported: {problem}");
                 let diagnostic = Diagnostic::error("import", span.clone(), message);
+                // The reason may end with advice after `; `.
                 let has_advice = problem.contains("; ");
                 self.diagnostics.push(match has_advice {
                     true => diagnostic,
@@ -266,7 +268,7 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
 ///
 /// # Errors
 /// The reason why the path cannot be imported: it is empty, absolute or a folder, or contains a backslash or a control
-/// character. A colon counts as absolute, since it begins a path on a Windows drive or a URL.
+/// character. A path with a colon counts as absolute: it can be a path on a Windows drive, or a URL.
 fn resolve(from: &str, written: &str) -> Result<String, &'static str> {
     if written.is_empty() {
         return Err("the path is empty");

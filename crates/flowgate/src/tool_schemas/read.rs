@@ -65,9 +65,12 @@ pub(crate) struct ListedTool {
 pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
     let document = json::parse(text, Numbers::Any).map_err(|error| {
         let place = format!("line {}, column {}", error.line, error.column);
-        ToolListError::new(place, format!("not JSON: {}", error.message))
+        ToolListError::new(
+            place,
+            format!("not JSON: {}; correct the text here, or get the list again", error.message),
+        )
     })?;
-    // A JSON-RPC response wraps the result.
+    // A JSON-RPC response wraps the result. `prefix` begins the places in messages.
     let (holder, prefix) = match document.get("result") {
         Some(result) => (result, "result."),
         None => (&document, ""),
@@ -136,6 +139,7 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
             ));
         }
     };
+    // Reads the schema under the first of these keys that is present; `None` if there is none, or if it is null.
     let schema = |keys: &[&str]| {
         let Some((key, value)) = keys.iter().find_map(|key| Some((key, fields.get(*key)?))) else {
             return Ok(None);
@@ -211,10 +215,22 @@ mod tests {
     fn an_error_names_the_place() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         for (text, expected) in [
-            ("", "line 1, column 0: not JSON: EOF while parsing a value"),
-            ("{\"tools\": [\n  {\"name\": }]}", "line 2, column 12: not JSON: expected value"),
-            ("{\"a\": 1, \"a\": 2}", "line 1, column 12: not JSON: duplicate key"),
-            (deep.as_str(), "line 1, column 128: not JSON: recursion limit exceeded"),
+            (
+                "",
+                "line 1, column 0: not JSON: EOF while parsing a value; correct the text here, or get the list again",
+            ),
+            (
+                "{\"tools\": [\n  {\"name\": }]}",
+                "line 2, column 12: not JSON: expected value; correct the text here, or get the list again",
+            ),
+            (
+                "{\"a\": 1, \"a\": 2}",
+                "line 1, column 12: not JSON: duplicate key; correct the text here, or get the list again",
+            ),
+            (
+                deep.as_str(),
+                "line 1, column 128: not JSON: recursion limit exceeded; correct the text here, or get the list again",
+            ),
             (
                 "3",
                 "there is no list of tools; give the result of MCP `tools/list`, or a request to a model with `tools`",

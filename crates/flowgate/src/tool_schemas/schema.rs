@@ -73,8 +73,9 @@ impl<'s> SchemaSet<'s> {
         set
     }
 
-    /// Returns the schemas of the contents of answers, given the schemas of their structured forms. A server wraps a
-    /// structured answer that is not an object as `{"result": ...}`, but not its text, so the wrapper is removed here.
+    /// Returns the schemas of the text contents of answers, given the schemas of their structured forms. If an answer
+    /// is not an object, the server wraps its structured form as `{"result": ...}`, but not its text. So this method
+    /// removes the wrapper from the schemas.
     pub(super) fn unwrapped(self) -> Self {
         let mut set = Self { nodes: Vec::new(), is_open: self.is_open };
         for node in self.nodes {

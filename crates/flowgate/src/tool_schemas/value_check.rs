@@ -102,6 +102,7 @@ impl ValueChecker<'_> {
         let Some(steps) = path.below_arguments().filter(|steps| !steps.is_empty()) else { return };
         let Some(matched) = self.tools.of_variable(paths, &path.variable) else { return };
         let schemas = steps.iter().fold(matched.inputs(), |set, step| set.step(step));
+        // The schema decides whether the argument is a list; for `in`, the caller tries both.
         if schemas.is_list() != is_list {
             return;
         }

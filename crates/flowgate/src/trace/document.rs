@@ -5,8 +5,11 @@
 //! labelled regions that together cover the whole event. The monitor labels documents; rules and redaction read them.
 //!
 //! `build` builds the document of an event, and `undivided` makes a content that was divided into fields one node again.
+//! `statement_rounds` applies `label` statements, and `capture` adds the parts of texts that patterns capture.
 
 mod build;
+mod capture;
+mod statement_rounds;
 mod undivided;
 
 pub(crate) use build::sole_text;
@@ -234,61 +237,6 @@ impl Document {
         below.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label))
     }
 
-    /// Returns the label of what a statement reads in a node, or with `deep` in the node and its subtree: the labels now,
-    /// joined with those that statements of an earlier round have read there.
-    pub(crate) fn label_read(&self, id: NodeId, deep: bool) -> Label {
-        let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
-        let read = self.nodes.get(id..end).unwrap_or_default();
-        read.iter().fold(Label::BOTTOM, |label, node| label.join(&node.label).join(&node.relied_on))
-    }
-
-    /// Sets the label of a node and of its subtree in the dimensions of `partial`. The other dimensions stay. A
-    /// descendant with a declaration of its own keeps its label, and so does its subtree. No label falls below the
-    /// floor of its node. A second declaration for the same node is joined with the first.
-    ///
-    /// A declaration is the effect of a `label` statement. The conditions of a statement can read labels that another
-    /// statement sets, so all statements are applied in rounds; `relied_on` is what an earlier round has read. Returns
-    /// whether another round is needed, because this call raised a label that was read already.
-    pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
-        let Some(node) = self.nodes.get(id) else { return false };
-        let (end, declared_before) = (node.end, node.declared);
-        let mut raised = false;
-        // One dimension after the other, since a descendant may have a declaration in some of them only.
-        for dimension in 0..space.dimensions().len() {
-            let one = DimensionSet::single(dimension);
-            if !partial.dims.has(dimension) {
-                continue;
-            }
-            let mut part = PartialLabel { dims: one, label: space.restrict(&partial.label, one) };
-            if declared_before.has(dimension) {
-                part.label = part.label.join(&space.restrict(&self.label_at(id), one));
-            }
-            let mut next = id;
-            while next < end {
-                let Some(node) = self.nodes.get_mut(next) else { break };
-                if next != id && node.declared.has(dimension) {
-                    next = node.end;
-                    continue;
-                }
-                let label = space.replace(&node.label, &part).join(&node.floor);
-                // A statement has read the node with a label to which the new one does not flow.
-                raised |= node.read && !label.flows_to(&node.label.join(&node.relied_on));
-                node.label = label;
-                next += 1;
-            }
-        }
-        if let Some(node) = self.nodes.get_mut(id) {
-            node.declared = node.declared.union(partial.dims);
-        }
-        raised
-    }
-
-    /// Returns the lower bound on the label of a node: the join of the labels of the regions that statements have read
-    /// in order to label it, and of other floors.
-    pub(crate) fn floor_of(&self, id: NodeId) -> Label {
-        self.nodes.get(id).map_or(Label::BOTTOM, |node| node.floor)
-    }
-
     /// Returns the label of the root node, that is, of the fact that the event exists.
     pub fn frame_label(&self) -> Label {
         self.label_at(0)
@@ -299,39 +247,15 @@ impl Document {
         self.nodes.get(id).map_or(Label::BOTTOM, |node| node.label)
     }
 
-    /// Records that an applied `label` statement has read the node; with `deep`, also its subtree. If a later statement
-    /// raises the label of such a node, [`declare`](Self::declare) asks for another round of statements.
-    pub(crate) fn mark_read(&mut self, id: NodeId, deep: bool) {
-        let end = self.nodes.get(id).map_or(id, |node| if deep { node.end } else { id + 1 });
-        for node in self.nodes.get_mut(id..end).into_iter().flatten() {
-            node.read = true;
-        }
-    }
-
     /// Raises every node to the greatest label in the dimensions `dims`, whatever `label` statements have granted.
     pub(crate) fn raise_dims_to_top(&mut self, space: &Space, dims: DimensionSet) {
         let top = space.restrict(&space.top(), dims);
         self.raise(&top);
     }
 
-    /// Joins the labels of captured parts into the text that contains them, since the text shows the parts. The
-    /// nodes are visited from the last to the first, so that a part within a part is joined before the outer one.
-    pub(crate) fn join_captures(&mut self) {
-        for id in (0..self.nodes.len()).rev() {
-            let Some(node) = self.nodes.get(id).filter(|node| matches!(node.step, PathStep::Capture(_)))
-            else {
-                continue;
-            };
-            let (parent, label) = (node.parent, node.label);
-            if let Some(text) = self.nodes.get_mut(parent) {
-                text.label = text.label.join(&label);
-            }
-        }
-    }
-
-    /// Sets the label of the frame of the event, its existence and its error flag, to the label of the content. Leaves
-    /// the dimensions unchanged in which a `label` statement names the frame itself. So a statement that vouches for an
-    /// output also vouches for its existence.
+    /// Sets the label of the frame to the label of the content, except in the dimensions in which a `label` statement
+    /// names the frame itself. The frame is the existence of the event and its error flag. So a statement that vouches
+    /// for the content of an output also vouches for the existence of the output.
     pub(crate) fn label_frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
         let label = self.label_at(content);
@@ -403,49 +327,12 @@ impl Document {
         label
     }
 
-    /// Joins `floor` permanently into every label of the subtree: no `label` statement lowers it. Returns whether this
-    /// raised the label of a node that a statement has read.
-    pub(crate) fn raise_subtree(&mut self, id: NodeId, floor: &Label) -> bool {
-        let end = self.nodes.get(id).map_or(id, |node| node.end);
-        let mut raised = false;
-        for node in self.nodes.get_mut(id..end).into_iter().flatten() {
-            raised |= node.read && !floor.flows_to(&node.label.join(&node.relied_on));
-            node.label = node.label.join(floor);
-            node.floor = node.floor.join(floor);
-        }
-        raised
-    }
-
     /// Sets the label of one node to `part` in the dimensions of `part`, for an endorsement. The result may be below
     /// the floor of the node, the label below which no `label` statement sets it. Does nothing if there is no such
     /// node.
     pub(crate) fn lower(&mut self, space: &Space, id: NodeId, part: &PartialLabel) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.label = space.replace(&node.label, part);
-        }
-    }
-
-    /// Returns for each node the label with which `label` statements have read it, or bottom if none has. Captured
-    /// regions are left out, since the next round of statements begins without them.
-    pub(crate) fn relied_on_labels(&self) -> Vec<Label> {
-        let nodes = self.nodes.iter().filter(|node| !matches!(node.step, PathStep::Capture(_)));
-        nodes.map(|node| if node.read { node.label.join(&node.relied_on) } else { Label::BOTTOM }).collect()
-    }
-
-    /// Forgets the labels with which earlier rounds of statements have read nodes. To be called after the last round: the
-    /// labels are then final.
-    pub(crate) fn forget_rounds(&mut self) {
-        for node in &mut self.nodes {
-            node.relied_on = Label::BOTTOM;
-        }
-    }
-
-    /// Records the labels with which statements of earlier rounds have read nodes: `labels`, from
-    /// [`relied_on_labels`](Self::relied_on_labels), has one for each node, in the order of the nodes. Each round of
-    /// statements after the first begins with this call. The document must not have captured regions yet.
-    pub(crate) fn record_relied_on(&mut self, labels: &[Label]) {
-        for (node, label) in self.nodes.iter_mut().zip(labels) {
-            node.relied_on = node.relied_on.join(label);
         }
     }
 
@@ -463,90 +350,6 @@ impl Document {
             node.content = NodeContent::Scalar(value);
         }
     }
-
-    /// Adds captured regions, all with the name `name`. Each item of `parts` is a scalar node and a range of bytes in its
-    /// text; these bytes become a region, which is a child of the node.
-    ///
-    /// `parts` is sorted by node, with at most one range for each node; a range outside the text is skipped. Returns
-    /// the ids of the new nodes. Each new node directly follows its parent, so the ids of all later nodes increase.
-    pub(crate) fn capture(&mut self, name: &str, parts: &[(NodeId, Range<usize>)]) -> Vec<NodeId> {
-        let new_nodes: Vec<(NodeId, DocumentNode)> =
-            parts.iter().filter_map(|(id, part)| Some((*id, self.captured_part(*id, name, part)?))).collect();
-        // The number of new nodes before a node, by which its id increases.
-        let shift = |id: NodeId| new_nodes.partition_point(|(parent, _)| *parent < id);
-        let mut created = Vec::with_capacity(new_nodes.len());
-        let mut nodes = Vec::with_capacity(self.nodes.len() + new_nodes.len());
-        let old = std::mem::take(&mut self.nodes);
-        for (id, mut node) in old.into_iter().enumerate() {
-            node.parent += shift(node.parent);
-            node.end += shift(node.end);
-            nodes.push(node);
-            if let Ok(index) = new_nodes.binary_search_by_key(&id, |(parent, _)| *parent)
-                && let Some((_, new_node)) = new_nodes.get(index)
-            {
-                let new = nodes.len();
-                nodes.push(DocumentNode { parent: new - 1, end: new + 1, ..new_node.clone() });
-                created.push(new);
-            }
-        }
-        self.nodes = nodes;
-        created
-    }
-
-    /// Returns the node for a captured part of a scalar text. It has the label of the text, and its floor: the part of
-    /// the label that no `label` statement can lower. `None` if the node is not a text or the part is not within it.
-    fn captured_part(&self, id: NodeId, name: &str, part: &Range<usize>) -> Option<DocumentNode> {
-        let node = self.nodes.get(id)?;
-        let NodeContent::Scalar(Value::String(text)) = &node.content else { return None };
-        let content = NodeContent::Scalar(Value::String(text.get(part.clone())?.to_owned()));
-        let span = match &node.span {
-            // A scalar without a span is not part of another text: it is the enclosing text itself.
-            None => Some(part.clone()),
-            Some(span) => self.span_within(id, span, text, part),
-        };
-        let step = PathStep::Capture(name.into());
-        let (label, floor) = (node.label, node.floor);
-        Some(DocumentNode {
-            // `capture` sets the ids that hold after the insertion.
-            parent: id,
-            end: id,
-            step,
-            content,
-            text: None,
-            span,
-            label,
-            declared: DimensionSet::NONE,
-            independent_of: ArgumentSet::NONE,
-            // A statement that has read the text has read the part, whose label the text is going to carry.
-            read: node.read,
-            floor,
-            relied_on: node.relied_on,
-            labelled_by: StatementSet::default(),
-        })
-    }
-
-    /// Returns the bytes of the enclosing text that spell a part of the scalar `id`. The scalar is spelled at `span`
-    /// there, and `decoded` is its value; `part` are bytes of the value. `None` if the scalar is spelled with escapes
-    /// before the end of the part, since bytes of the value and of the text then do not correspond.
-    fn span_within(
-        &self,
-        id: NodeId,
-        span: &Range<usize>,
-        decoded: &str,
-        part: &Range<usize>,
-    ) -> Option<Range<usize>> {
-        // The root is its own parent, so the number of steps is limited: to 200, which is more than the maximum depth.
-        let mut above =
-            std::iter::successors(Some(id), |id| self.nodes.get(*id).map(|node| node.parent)).take(200);
-        let text = above.find_map(|id| self.nodes.get(id)?.text.as_ref())?;
-        let spelled = text.get(span.clone())?;
-        // The value up to the end of the part must be spelled without escapes, directly after a quote if there is one.
-        let plain = decoded.get(..part.end)?;
-        let quote = usize::from(spelled.starts_with(['"', '\'']));
-        let body = spelled.get(quote..)?;
-        let start = span.start + quote;
-        body.starts_with(plain).then(|| start + part.start..start + part.end)
-    }
 }
 
 #[cfg(test)]
@@ -555,12 +358,14 @@ mod tests {
     use crate::label::{Dimension, DimensionKind, Lattice, Purpose};
     use crate::trace::event::{EventBody, Output};
 
-    fn space() -> Space {
+    /// The labels of these tests: one dimension, `trusted` below `untrusted`.
+    pub(super) fn space() -> Space {
         let chain = DimensionKind::Order(Lattice::chain(&["trusted", "untrusted"]).unwrap());
         Space::new(vec![Dimension::new("integrity", Purpose::Integrity, chain)]).unwrap()
     }
 
-    fn output(text: &str, structured: Option<Value>) -> Document {
+    /// The document of an output with these two forms, all of it with the greatest label.
+    pub(super) fn output(text: &str, structured: Option<Value>) -> Document {
         let content = Value::String(text.to_owned());
         let (call_id, tool, is_error) = ("c".to_owned(), None, Some(false));
         Document::new(
@@ -569,7 +374,8 @@ mod tests {
         )
     }
 
-    fn find(document: &Document, path: &str) -> NodeId {
+    /// Returns the node with this path.
+    pub(super) fn find(document: &Document, path: &str) -> NodeId {
         (0..document.nodes().len()).find(|id| document.path(*id).to_string() == path).unwrap()
     }
 
@@ -583,32 +389,6 @@ mod tests {
         assert_eq!(spelled("content[0].id"), "1");
         assert_eq!(spelled("content[0].note"), "'a: b'");
         assert_eq!(spelled("content[1].id"), "22");
-    }
-
-    #[test]
-    fn a_declaration_covers_parts_without_their_own() {
-        let (space, mut document) = (space(), output("[{\"to\": \"a\", \"note\": \"b\"}]", None));
-        let trusted = space.element("integrity", "trusted").unwrap();
-        let untrusted = space.element("integrity", "untrusted").unwrap();
-        let (row, note) = (find(&document, "content[0]"), find(&document, "content[0].note"));
-        document.declare(&space, note, &untrusted);
-        document.declare(&space, row, &trusted);
-        let label = |path| document.node(find(&document, path)).unwrap().label;
-        assert_eq!(label("content[0].to"), trusted.label);
-        assert_eq!(label("content[0].note"), untrusted.label, "the narrower declaration stays");
-        assert_eq!(label("content"), space.top(), "the structure around it stays");
-    }
-
-    #[test]
-    fn a_second_declaration_for_a_node_joins() {
-        let (space, mut document) = (space(), output("{\"a\": 1}", None));
-        let trusted = space.element("integrity", "trusted").unwrap();
-        let untrusted = space.element("integrity", "untrusted").unwrap();
-        let node = find(&document, "content.a");
-        assert!(!document.declare(&space, node, &trusted));
-        document.mark_read(node, false);
-        assert!(document.declare(&space, node, &untrusted), "somebody relied on the lower label");
-        assert_eq!(document.node(node).unwrap().label, untrusted.label);
     }
 
     #[test]
@@ -687,19 +467,5 @@ mod tests {
         check(block(&spelled), Some(deep.clone()), &spelled);
         check(deep.clone(), None, &spelled);
         check(deep.clone(), Some(deep), &spelled);
-    }
-
-    #[test]
-    fn a_captured_part_is_a_piece_of_its_own() {
-        let text = "{'Hotel': 'Rating: 4.2\\nReviews: nice', 'Inn': 'x'}";
-        let mut document = output(text, None);
-        let hotel = find(&document, "content.Hotel");
-        let new_node = document.capture("rating", &[(hotel, 8..11)])[0];
-        assert_eq!(document.path(new_node).to_string(), "content.Hotel<rating>");
-        assert_eq!(document.to_value(new_node), "4.2");
-        assert_eq!(text.get(document.node(new_node).unwrap().span.clone().unwrap()), Some("4.2"));
-        assert_eq!(document.to_value(find(&document, "content.Inn")), "x");
-        let ends: Vec<_> = document.children(0).map(|id| document.path(id).to_string()).collect();
-        assert_eq!(ends, ["content", "is_error"]);
     }
 }

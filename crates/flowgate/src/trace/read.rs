@@ -235,7 +235,8 @@ fn read_message(item: &Value) -> Result<Vec<TraceEntry>, String> {
 
 /// Sets the agent, the name and the parents of the events of one message. They are in the fields `metadata.agent`,
 /// `metadata.id` and `metadata.parents`, since no provider's format has fields for them. All events get the agent, the
-/// first one the parents, and the last one the name, since the events of a message follow each other.
+/// first one the parents, and the last one the name, since the events of a message follow each other. Fails if the
+/// agent or a parent is not a string, or if the parents are not a list.
 fn read_agent_and_parents(object: &Map<String, Value>, entries: &mut [TraceEntry]) -> Result<(), String> {
     let Some(metadata) = object.get("metadata").and_then(Value::as_object) else { return Ok(()) };
     let agent = metadata.get("agent").map(|agent| text_field(agent, "`metadata.agent`")).transpose()?;

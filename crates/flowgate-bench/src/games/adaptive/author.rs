@@ -278,6 +278,7 @@ mod tests {
         check(Game::Instruction, &format!("{{\"text\": \"{{target}} {}\"}}", "x".repeat(3000)), None);
     }
 
+    /// Returns the message that the model receives for the first of two attempts in a game under a defence.
     fn told(game: AttackedGame, defence: &str) -> String {
         message(&Briefing {
             game,

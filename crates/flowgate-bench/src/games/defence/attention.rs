@@ -68,7 +68,7 @@ fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
 }
 
 /// Returns a text without the bytes in `spans`, which are in order and do not overlap. The result is what the tokens
-/// outside the spans can depend on; whether the channel is closed is judged by it.
+/// outside the spans can depend on. The channel counts as closed if the result has no unauthorized coordinate.
 pub(in crate::games) fn without_spans(text: &str, spans: &[Range<usize>]) -> String {
     let mut rest = String::with_capacity(text.len());
     let mut start = 0;

@@ -20,7 +20,7 @@ const MESSAGES: usize = 20;
 /// guarded conversations. Any other defence runs it without a guard and transforms the answers of tools.
 ///
 /// # Errors
-/// If the model gives no answer.
+/// If the model gives no answer, or the policy of the label defences refuses an input, which is a defect.
 pub(in super::super) fn run(
     guarded: &GuardedJourneys,
     pair: &JourneyPair,

@@ -97,8 +97,8 @@ impl<'t> World<'t> {
     }
 }
 
-/// Returns the name of the tool that the user's request does not admit; `None` for a task of another game than the capability game, which no
-/// journey has.
+/// Returns the name of the tool that the user's request does not admit. `None` if the task is not of the capability
+/// game, which is not the case in a journey.
 pub(super) fn forbidden(task: &Task) -> Option<&str> {
     match &task.labels {
         TaskLabels::Tools { forbidden, .. } => Some(forbidden),

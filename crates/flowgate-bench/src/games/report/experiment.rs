@@ -146,6 +146,7 @@ mod tests {
     use super::super::super::suite::GameSuite;
     use super::*;
 
+    /// Returns the runs of two doubles under the names of models, one of which has to be escaped in HTML.
     fn runs() -> Vec<ModelRun> {
         let suite = GameSuite::generate(1, 2);
         let run = |double: ModelDouble, name: &str| {

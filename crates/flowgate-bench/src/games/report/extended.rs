@@ -124,9 +124,9 @@ pub fn execution_row(game: ExtendedGame, execution: &Execution, model: &str, con
     row
 }
 
-/// Returns the HTML page of a run: a chart of risk and utility, a chart for each game that compares the closure and the
-/// advantage of the defences, and the tables. A defence has no point in a chart if one of the chart's two measures is
-/// missing.
+/// Returns the HTML page of a run: a chart of risk and utility, a chart for each game that compares the closure and
+/// the advantage of the defences, and the tables. `all` has the figures of each game under each defence, and
+/// `searches` the attack searches. A defence has no point in a chart if one of the chart's two measures is missing.
 pub fn page(
     all: &[ExtendedFigures],
     executions: &[(ExtendedGame, Execution)],

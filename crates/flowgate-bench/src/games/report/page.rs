@@ -123,8 +123,8 @@ fn utility_bars(all: &[DefenceFigures], suffix: &str) -> Drawing {
 }
 
 /// Returns the bar chart of a mean cost of each defence, such as the tokens or the latency (the second part of
-/// AgentSecBench's Figure 3). `None` if the cost was not measured, or if it is 0 for all defences, since the axis would
-/// have no length then.
+/// AgentSecBench's Figure 3). `cost` returns this cost from the figures of a defence. The result is `None` if the
+/// cost was not measured, or if it is 0 for all defences, since the axis would have no length then.
 fn cost_bars(all: &[DefenceFigures], title: &str, cost: fn(&Figures) -> Option<f64>) -> Option<Drawing> {
     let bars = all.iter().filter_map(|figures| {
         Some(Bar { name: figures.defence.name(), value: without_interval(cost(&figures.overall)?) })

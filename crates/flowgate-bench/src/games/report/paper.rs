@@ -131,6 +131,7 @@ mod tests {
     use super::super::super::suite::GameSuite;
     use super::*;
 
+    /// Returns the figures of a double under each of the defences.
     fn figures(double: ModelDouble, defences: &[Defence]) -> Vec<DefenceFigures> {
         let suite = GameSuite::generate(1, 8);
         let runner = Runner::new(&double, None).unwrap();

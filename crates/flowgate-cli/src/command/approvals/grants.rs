@@ -66,8 +66,8 @@ pub(super) fn withdraw(
     }))
 }
 
-/// Returns in words since when, until when and within which limits a grant holds. Texts of the gateway in it are
-/// escaped.
+/// Describes a grant in words: since when it holds, until when, and within which limits. Texts that come from the gateway
+/// are escaped.
 fn terms(grant: &Value) -> String {
     let time = |name: &str| {
         grant

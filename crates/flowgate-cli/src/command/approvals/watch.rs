@@ -52,7 +52,7 @@ enum WatchStep {
 }
 
 /// Runs `flowgate approvals watch` until the input of the terminal ends or Ctrl-C is pressed. A lost connection is
-/// reopened; one that cannot be opened at the start is an error.
+/// reopened. Returns an error if the first connection cannot be opened, or if the gateway refuses a request.
 pub(super) fn run(format: ApprovalsFormat, options: &GatewayArgs, output: &mut Console) -> OperationResult {
     let gateway = GatewayClient::new(options, output)?;
     // The program waits for the gateway or for a line, so the handler ends it.

@@ -1,6 +1,6 @@
 //! Lists the forms of injections that `flowgate attack` tries: how known attacks word, disguise or place what they
-//! want. The forms of this list are written for `flowgate attack`; with the feature `bench`, the wordings of Flowgate's
-//! benchmarks follow. `injections` writes the texts of injections in these forms.
+//! want. Some forms are written for this list. With the feature `bench`, the list also has the wordings of Flowgate's
+//! benchmarks. `injections` writes the texts of injections in these forms.
 //!
 //! There are three kinds of forms. Orders differ only in wording: labels do not depend on it, but rules, captures and
 //! endorsements read texts. Values without an order test whether an endorsement accepts an attacker's data. Links in

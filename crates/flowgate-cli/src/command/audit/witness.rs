@@ -16,8 +16,9 @@ const MAX_NAMED: usize = 20;
 /// Reads the file at `path`, which has the heads that a witness received. Invalid lines are not an error:
 /// [`check_heads`] reports them.
 pub(super) fn read(path: &Path) -> Result<WitnessRecord, InputError> {
-    let failed =
-        |error: std::io::Error| InputError(format!("{}: the file cannot be read: {error}", path.display()));
+    let failed = |error: std::io::Error| {
+        InputError(format!("{}: the file cannot be read: {error}; give another copy of it", path.display()))
+    };
     WitnessRecord::read(input::open(path)?).map_err(failed)
 }
 

@@ -77,7 +77,7 @@ pub(super) fn saved_reader(
 
     let TrainedScreener { model, name, network, network_sha256, threshold } = load_parts(folder, processor)?;
     let reader = AttentionReader { model: Arc::new(model), classifier: Arc::new(network), threshold };
-    // Two networks of one model can have the same threshold, so the file of the network counts.
+    // Two networks of one model can have the same threshold, so the digest of the file tells them apart.
     let description = json!({"model": name, "network_sha256": network_sha256, "threshold": threshold});
     Ok((reader, description))
 }

@@ -62,8 +62,8 @@ pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, Inpu
     })
 }
 
-/// Prints the rows of the cases, and figures computed from them, in the format of the options. `manifest` says what
-/// they were made with, and `is_interrupted` that rows are missing.
+/// Prints the rows of the cases, and figures computed from them, in the format of the options. `manifest` says how the
+/// rows were measured. `is_interrupted` says whether rows are missing because of an interrupt.
 fn print(
     options: &CorpusArgs,
     manifest: &Value,
@@ -72,7 +72,8 @@ fn print(
     output: &mut Console,
 ) {
     let name = options.benchmark.name();
-    // Only the format jsonl has a line about an interrupt; for the others, a warning on the standard error says it.
+    // Only the format jsonl has a line about an interrupt. In the other formats, the warning of `Progress::finish` on the
+    // standard error suffices.
     match options.format {
         ReportFormat::Text => text(name, rows).lines().for_each(|line| output.line(line)),
         ReportFormat::Html => output.write_bytes(page(name, rows, manifest).as_bytes()),

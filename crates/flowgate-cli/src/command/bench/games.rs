@@ -209,8 +209,8 @@ impl GameResults {
     }
 }
 
-/// Prints the results in the format of the options. `manifest` says what they were made with, and `is_interrupted` that
-/// defences are missing.
+/// Prints the results in the format of the options. `manifest` says how they were measured. `is_interrupted` says whether
+/// defences are missing because of an interrupt.
 fn print(
     options: &GamesArgs,
     manifest: &Value,

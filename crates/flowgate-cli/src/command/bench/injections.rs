@@ -27,6 +27,7 @@ pub(crate) fn run(options: &InjectionsArgs, output: &mut Console) -> Result<u8, 
         print_no_requests(None, output);
         return Ok(0);
     }
+    // The classifier that `--classifier` names is measured as one more detector, `caller`, which borrows `loaded`.
     #[cfg(feature = "local")]
     let loaded = match &options.classifier {
         Some(path) => Some((path, crate::local_model::load_classifier(path, options.device.processor)?)),

@@ -37,8 +37,9 @@ pub(super) struct ModelFolders<'a> {
 }
 
 impl ModelFolders<'_> {
-    /// Returns the model whose name in a recorded run is `name`; `None` if neither the model that ships nor one of the
-    /// folders has this digest. The folder itself can have another name than at the time of the run.
+    /// Returns the model whose name in a recorded run is `name`: the model that ships, if it has this name, or the model
+    /// of a folder whose digest is the last word of the name. `None` if there is no such model. The folder itself may have
+    /// been renamed since the run.
     fn find(&self, name: &str) -> Result<Option<LocalModel>, InputError> {
         if name == LocalModel::embedded_name() {
             return local_model::load(EMBEDDED.as_ref(), PROCESSOR).map(|(model, _)| Some(model));

@@ -64,8 +64,8 @@ pub(super) fn model(options: &BenchModelArgs) -> Result<Option<MeasuredModel>, I
     with_recorded_answers(PacedModel::new(chat, options.rate), blocking, options.answers.as_deref()).map(Some)
 }
 
-/// Opens the file of answers at `path`. An answer that the file has is returned without a request, and each new answer of
-/// `model` is added to the file. If the folder of the file is missing, the error has the usual message about a missing
+/// Returns `model` with a file of answers at `path`: an answer that the file has is returned without a request, and each
+/// new answer is added to the file. If the folder of the file is missing, the error has the usual message about a missing
 /// file.
 fn recorded(model: PacedModel, path: &Path) -> Result<RecordedModel<PacedModel>, InputError> {
     let missing = std::io::ErrorKind::NotFound;
@@ -287,7 +287,7 @@ pub(in crate::command) fn print_cost(counter: &RequestCounter, answer_tokens: u3
 }
 
 /// Prints the cost of a run with a search for attacks: that of the measured model, and then that of the model which
-/// drives the attacker, if the options name one.
+/// drives the attacker, if the options name one (`attacker`). The other parameters are those of [`print_cost`].
 pub(super) fn print_cost_of_search(
     counter: &RequestCounter,
     answer_tokens: u32,
@@ -298,13 +298,15 @@ pub(super) fn print_cost_of_search(
     if let Some(attacker) = attacker {
         output.line("The attacker's model:");
         print_counts(attacker, ATTACK_TOKENS, output);
-        output
-            .line("The search tries its own attacks in place of the model's. One that succeeds costs less.");
+        output.line(
+            "The search tries its own attacks in place of the model's. A search that succeeds costs less.",
+        );
     }
     print_course(output);
 }
 
-/// Prints the requests to one model, and the tokens that it reads and writes.
+/// Prints the number of requests to one model, and of the tokens that the model reads and writes. The parameters are
+/// those of [`print_cost`].
 fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Console) {
     let requests = counter.requests();
     output.line(&format!("{}, sent to nobody", plural(requests, "request")));

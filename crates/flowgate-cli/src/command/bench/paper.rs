@@ -61,7 +61,7 @@ pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, Input
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
-/// Prints the results in a format. `is_interrupted` says that models are missing.
+/// Prints the results in a format. `is_interrupted` says whether models are missing because of an interrupt.
 fn print(
     format: ReportFormat,
     suite: &GameSuite,

@@ -101,7 +101,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
 /// # Errors
 /// If one of the defences cannot be measured, or if `--seeds` or `--screener` has an effect on none of them.
 fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence>, InputError> {
-    // With a model, defences that are defined by what a double does have no meaning.
+    // Some defences are defined by what a double does, so they cannot be measured with a model.
     let of_models = PrivacyDefence::for_models();
     let of_doubles: Vec<PrivacyDefence> =
         PrivacyDefence::every(options.seed).into_iter().chain([PrivacyDefence::Attention]).collect();
@@ -146,8 +146,8 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
     Ok(defences)
 }
 
-/// Prints the results, and the defences that were not measured (`unmeasured`), in the format of the options.
-/// `manifest` says what the results were made with, and `is_interrupted` that some defences are missing.
+/// Prints the results, and the defences that were not measured (`unmeasured`), in the format of the options. `manifest`
+/// says how the results were measured. `is_interrupted` says whether defences are missing because of an interrupt.
 fn print(
     options: &PrivacyArgs,
     suite: &PrivacySuite,

@@ -84,8 +84,8 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
     run_doubles((&suites, size), options, output)
 }
 
-/// Returns a suite of questions for each seed of the options, about generated articles or about those in the folder of
-/// `--news`.
+/// Returns suites of questions with successive seeds, as many as the options say. The questions are about generated
+/// articles, or about those in the folder of `--news`. `size` is the number of questions and of pairs of articles in each.
 fn suites(options: &PropagationArgs, size: Size) -> Result<Vec<PropagationSuite>, InputError> {
     let problem = |path: &std::path::Path, problem: &dyn std::fmt::Display| {
         InputError(format!("{}: {problem}", path.display()))
@@ -110,7 +110,7 @@ fn suites(options: &PropagationArgs, size: Size) -> Result<Vec<PropagationSuite>
 }
 
 /// Runs the suites with each double of the options, and prints the results. `size` is the size of the suites, for the
-/// manifest.
+/// manifest. Returns 0, or [`INTERRUPTED`] after an interrupt.
 fn run_doubles(
     (suites, size): (&[PropagationSuite], Size),
     options: &PropagationArgs,

@@ -9,8 +9,8 @@ use super::verify::MAX_RUN;
 use crate::args::ReportFormat;
 use crate::input::{InputError, bounded_text};
 
-/// Returns the lines after the manifest of the interrupted run in a file; none if no file is named. A last line without
-/// an end was cut off, and is left out.
+/// Returns the lines after the manifest of the interrupted run in a file; none if no file is named. A last line that has
+/// no line break and is not valid JSON was cut off, and is left out.
 ///
 /// # Errors
 /// If the format of the output is not jsonl, the file cannot be read, a line is not valid JSON, or the first line is not

@@ -156,6 +156,7 @@ pub(crate) fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, Input
         if read.map_err(|error| failed(&describe_io_error(&error)))? == 0 {
             break;
         }
+        // Only a line of at least this length fills the limit.
         if line.len() as u64 == LONGEST_RUN {
             return Err(failed("the run is longer than 16 MiB; leave it out"));
         }

@@ -18,7 +18,8 @@ const PASSES: usize = 12;
 pub(crate) fn run(seed: u64, file: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed =
         |error: &std::io::Error| InputError(format!("{}: {}", file.display(), describe_io_error(error)));
-    // Before the training, so that an unusable file is reported at once; the old content stays until there are weights.
+    // The file is opened before the training, so that an unusable file is reported at once. Its old content stays until
+    // there are weights.
     std::fs::OpenOptions::new().append(true).create(true).open(file).map_err(|error| failed(&error))?;
     let progress = Progress::over_steps(PASSES, "pass", output);
     let trained = train(seed, &mut || {

@@ -78,8 +78,8 @@ pub(crate) fn run(options: &VerifyArgs, output: &mut Console) -> Result<u8, Inpu
     }
 }
 
-/// Returns the function that opens the recorded answers in `file` of the model with a name. `option` is the option that
-/// names the file, for messages.
+/// Returns a function that takes the name of a model, and opens the answers of this model that `file` has recorded.
+/// `option` is the option that names the file, for messages.
 fn opener<'f>(
     option: &'static str,
     file: &'f Path,

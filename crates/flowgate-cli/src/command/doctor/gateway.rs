@@ -171,7 +171,8 @@ fn examine_client(
     }
 }
 
-/// Asks the issuers of the MCP servers of all clients for a token each. `name` is the file of the configuration.
+/// Asks the issuers of the MCP servers of all clients for a token each, and adds a finding for each. A server that is not
+/// behind OAuth is skipped. `name` is the file of the configuration.
 fn examine_tokens(clients: &[ClientSettings], name: &str, findings: &mut Findings) {
     let servers = clients.iter().flat_map(|client| &client.servers);
     let by_name: BTreeMap<&str, _> = servers.map(|server| (server.name.as_str(), server)).collect();

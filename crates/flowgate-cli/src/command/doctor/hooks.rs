@@ -21,8 +21,8 @@ pub(super) struct FoundHooks {
 }
 
 impl FoundHooks {
-    /// Adds the hooks of the file at `path`, and whether it switches hooks off. `is_of_project` states whether the file is
-    /// of a project, and not of the user or of all users.
+    /// Adds the hooks of the file at `path`. `are_off` says whether the file switches hooks off. `is_of_project` says
+    /// whether the file is of a project, and not of the user or of all users.
     pub(super) fn add(
         &mut self,
         (path, is_of_project): (&Path, bool),
@@ -45,6 +45,7 @@ impl FoundHooks {
             .map(|(path, _, hook)| (path.as_path(), hook, effect(hook, client)))
             .filter(|(.., effect)| *effect != HookEffect::NotFlowgate)
             .collect();
+        // Whether there are hooks that guard, all of them in files of the project.
         let mut guarding = self.hooks.iter().filter(|(.., hook)| effect(hook, client) == HookEffect::Guards);
         let is_only_of_project =
             guarding.clone().next().is_some() && guarding.all(|(_, of_project, _)| *of_project);
@@ -101,6 +102,7 @@ fn effect(hook: &ConfiguredHook, client: Option<&McpClient>) -> HookEffect {
     if let Some(client) = client {
         return hook.effect(client.hook);
     }
+    // As a hook of any other client, the hook has the effect `OtherHarness`, which is skipped.
     let mut effects =
         CLIENTS.iter().filter_map(|client| client.hook).map(|of_client| hook.effect(Some(of_client)));
     let is_for_harness = |effect: &HookEffect| !matches!(effect, HookEffect::Gap(HookGap::OtherHarness(_)));
@@ -119,7 +121,8 @@ fn remedy(gap: &HookGap) -> &'static str {
     }
 }
 
-/// Examines the policy of a hook that guards: whether it can be used, and whether the hook sets its parameters.
+/// Examines a hook that guards, in the file at `path`: whether the client continues if the hook cannot run, whether the
+/// policy of the hook can be used, and whether the hook sets the parameters of this policy.
 fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
     let (words, file) = (hook.words(), path.display());
     if hook.fails_open() {
@@ -150,6 +153,7 @@ fn examine_guard(path: &Path, hook: &ConfiguredHook, findings: &mut Findings) {
         Ok(policy) => policy,
     };
     report_policy(&policy, &policy_file.display().to_string(), policy_file, findings);
+    // A parameter is set by one word `--param=NAME=VALUE`, or by the word `NAME=VALUE` after `--param`.
     let is_set = |parameter: &str| {
         words.iter().any(|word| {
             let value = word.strip_prefix("--param=").unwrap_or(word);

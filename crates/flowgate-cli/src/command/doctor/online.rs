@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// are trusted.
 ///
 /// # Errors
-/// Returns why there is no answer: a clause without the address, which may have a secret.
+/// Returns why there is no answer, as a clause. The clause does not contain the URL, because a URL can contain a secret.
 pub(super) fn status(url: &str, tls: TlsConfig) -> Result<u16, &'static str> {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)

@@ -118,6 +118,7 @@ impl SampleRequest {
             let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
             if !label.flows_to(base) {
                 hidden.push(tool);
+                // Node 0 is the root of the description.
                 lines.extend(
                     monitor
                         .labelling_statements(event, 0)
@@ -187,7 +188,7 @@ fn examine_message(
 
 /// Returns the messages of a request that the operator and the user wrote, as pairs of role and text: at most the
 /// first of each role, because policies usually label messages by role. A content that is not one text is replaced
-/// by a text without meaning.
+/// by another text, since only the label of the message matters.
 fn messages(request: &Value) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let listed = ["messages", "input"].into_iter().filter_map(|key| request.get(key)?.as_array()).flatten();

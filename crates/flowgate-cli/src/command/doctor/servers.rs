@@ -13,9 +13,9 @@ use crate::clients::wrapping::{guarded_command, is_watching, option};
 use crate::escaping;
 use crate::input::{InputError, bounded_text};
 
-/// Examines the servers and hooks in `file`, and in the existing files of the client with the id `client`, if they are
-/// given: those below the home folder, those of the project and, without `home`, those for all users. Adds what is wrong
-/// to `findings`.
+/// Examines the servers and hooks in `file`, if it is given, and in the files of the client with the id `client`, if it is
+/// given. The files of a client are those in the home folder, those of the project and, if the options name no `home`,
+/// those for all users; files that do not exist are skipped. Adds the results to `findings`.
 ///
 /// # Errors
 /// If there is no such client, no home folder, or a file cannot be read.

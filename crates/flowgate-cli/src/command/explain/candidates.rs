@@ -130,14 +130,15 @@ pub(in crate::command) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Ca
         for (region, _) in &reason.regions {
             add_for_region(&mut candidates, call, run, argument, part, region, &excess);
         }
-        add_for_tool(&mut candidates, call, run, reason, part, &excess);
+        add_require(&mut candidates, call, run, reason, part, &excess);
     }
     candidates.all.sort_by_key(|candidate| candidate.harm.rank);
     candidates
 }
 
 /// Adds the statements about one argument, for the dimensions in which its label exceeds the requirement (`excess`):
-/// `endorse` and `payload` for integrity, `consent` for confidentiality. `part` is the name of the argument in reasons.
+/// `endorse` and `payload` for integrity, `consent` for confidentiality. `part` is the name of the argument in reasons, and
+/// `run` is the replayed run that contains `call`.
 fn add_for_argument(
     candidates: &mut Candidates,
     call: &JudgedCall,
@@ -296,7 +297,7 @@ fn label_field(
 ///
 /// `reason` is a reason against `call`, `run` is the replayed run that contains the call, `part` is the part of the
 /// call that the reason is about, and `excess` has the dimensions in which the label of that part is too high.
-fn add_for_tool(
+fn add_require(
     candidates: &mut Candidates,
     call: &JudgedCall,
     run: &ReplayedRun,

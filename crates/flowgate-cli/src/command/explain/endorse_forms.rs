@@ -39,8 +39,8 @@ pub(super) struct EndorseProposal {
     pub(super) needs_evidence: Option<String>,
 }
 
-/// Returns the `endorse` statements that fit the value of an argument. `elements` are the elements of integrity that
-/// the requirement allows; the statements endorse the argument as these.
+/// Returns the `endorse` statements that fit the value of an argument of `call`, which is in the replayed run `run`.
+/// `elements` are the elements of integrity that the requirement allows; the statements endorse the argument as these.
 pub(super) fn propose(
     call: &JudgedCall,
     run: &ReplayedRun,
@@ -117,7 +117,7 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
             rank: HarmRank::HostPath,
             choice: "a host that a trusted message names, with path and query,".to_owned(),
             needs_evidence: Some(format!(
-                "`endorse` of `{argument}` on the hosts that messages name: a stranger can choose among them, and path and query"
+                "`endorse` of `{argument}` on the hosts that messages name: a stranger can choose among them, and can choose the path and the query"
             )),
         });
     }

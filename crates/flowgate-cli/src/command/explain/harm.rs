@@ -60,8 +60,9 @@ const READERS: &[&str] =
 const MAX_PLAIN_WORDS: usize = 6;
 
 /// Returns whether an argument is decisive: a check of the form of its value is not enough, because an attacker gains
-/// something by choosing it. That is so if its role has a gain, or if its name may be that of an amount or of an object
-/// ([`cautious_role`]). `role` is the role that the policy declares or the name suggests.
+/// something by choosing the value. An argument is decisive if its role gives an attacker something to gain, or if its name
+/// may be that of an amount or of an object ([`cautious_role`]). `role` is the role that the policy declares or the name
+/// suggests.
 pub(in crate::command) fn is_decisive(argument: &str, role: Option<ArgumentRole>) -> bool {
     role.is_some_and(|role| role.gain().is_some())
         || matches!(cautious_role(argument), Some(ArgumentRole::Amount | ArgumentRole::Selector))

@@ -142,8 +142,8 @@ impl SetSearch<'_, '_> {
         self.trial.permits(&statements)
     }
 
-    /// Returns a set that permits the call without the statements that are not needed for it. The most harmful
-    /// statements are removed first.
+    /// Removes from `set`, which permits the call, each statement without which the rest still permits the call. Tries the
+    /// most harmful statements first. Returns the rest.
     fn without_unneeded(&mut self, mut set: Vec<usize>) -> Vec<usize> {
         // Candidates are sorted by harm, so the last index is the most harmful statement.
         for at in (0..set.len()).rev() {

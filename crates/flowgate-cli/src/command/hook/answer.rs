@@ -12,8 +12,8 @@ use crate::escaping;
 const MAX_REASON: usize = 1_000;
 /// The replacement of a withheld text.
 const WITHHELD: &str = "[withheld by flowgate]";
-/// Words that determine the shape of an output for Claude Code. They stay in a replacement, since Claude Code rejects a
-/// replacement of another shape, and then uses the original output.
+/// The values of a field `type` that determine the shape of an output for Claude Code. A replacement keeps them, since
+/// Claude Code rejects a replacement of another shape, and then uses the original output.
 const SHAPES: [&str; 8] = ["text", "image", "notebook", "pdf", "parts", "create", "update", "resource"];
 
 /// An answer to a coding agent.
@@ -23,9 +23,10 @@ pub(super) enum HookAnswer {
     /// values of the call occur. The evidence is empty unless the outcome is a question. It is displayed and not
     /// logged.
     Call(Outcome, String, Vec<String>),
-    /// There is no objection.
+    /// There is no objection to an output or a prompt, or the event is not judged.
     Nothing,
-    /// An output or a prompt is blocked for this reason; an output, with its replacement.
+    /// An output or a prompt is blocked for this reason. The last field is what the model receives in place of an
+    /// output; `None` for a prompt, and for agents that receive the reason in place of the output.
     Stop(HookEvent, String, Option<Value>),
 }
 
@@ -52,8 +53,8 @@ impl HookAnswer {
         objections.map_or(Self::Nothing, |why| Self::Stop(event, why, None))
     }
 
-    /// Returns a refusal, because the judgement failed. [`with_replacement`](Self::with_replacement) adds the
-    /// replacement of a refused output, which is `None` here.
+    /// Returns the refusal of an event that could not be judged; `why` is the reason. The replacement of a refused
+    /// output is added by [`with_replacement`](Self::with_replacement).
     pub(super) fn from_failure(event: HookEvent, why: &str) -> Self {
         let reason = format!("Flowgate could not judge this event and therefore refuses it: {why}");
         match event {
@@ -62,7 +63,8 @@ impl HookAnswer {
         }
     }
 
-    /// Turns a question into a denial. `why` says why no person can be asked. Other answers stay as they are.
+    /// Turns a question for a person into a denial. `why` says why no person can be asked. Other answers stay as they
+    /// are.
     pub(super) fn deny_question(self, why: &str) -> Self {
         match self {
             Self::Call(Outcome::Confirm, asked, _) => {
@@ -91,8 +93,8 @@ impl HookAnswer {
         }
     }
 
-    /// Returns the line to print; `None` if Claude Code's own permissions decide. `allow` says that a permitted call is
-    /// allowed explicitly.
+    /// Returns the line to print for Claude Code; `None` if Claude Code's own permissions decide. With `allow`, they do
+    /// not decide about a permitted call: the line says `allow`.
     pub(super) fn print(&self, allow: bool) -> Option<String> {
         let line = match self {
             // Without a decision, Claude Code's own permissions apply.
@@ -172,9 +174,10 @@ fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// Returns a value of the same shape without content: Claude Code rejects a replacement of another shape. `key` is
-/// the name of the field that has the value; a word of [`SHAPES`] in a field `type` stays, because it determines
-/// the shape. Of a list, one item stays.
+/// Returns the replacement of `value`, which is an output or a part of one: a value of the same shape without the
+/// content, since Claude Code rejects a replacement of another shape. `key` is the name of the field that has the
+/// value: a word of [`SHAPES`] in a field `type` is kept, because it determines the shape. Of a list, only the first
+/// item is kept, also without content.
 fn withhold(value: &Value, key: &str) -> Value {
     match value {
         Value::String(word) if key == "type" && SHAPES.contains(&word.as_str()) => value.clone(),

@@ -3,8 +3,8 @@
 //!
 //! The gateway knows what the model was shown, and the hook knows what has happened in the session. A call runs only if
 //! both permit it: the hook asks the gateway about every call, and denies a call that the gateway has not handed over,
-//! or about which it does not answer. If both enforce the same policy, the hook judges the call at the label at which
-//! the gateway has judged it, not at the label of everything in the session.
+//! or about which the gateway does not answer. If both enforce the same policy, the hook judges the call at the label
+//! at which the gateway has judged it, not at the label of everything in the session.
 
 use flowgate::monitor::{Attribution, Monitor, Outcome};
 use flowgate_audit::policy_digest;
@@ -20,7 +20,7 @@ use crate::output::Console;
 /// The route of the gateway that answers.
 const ROUTE: &str = "/api/v1/handed-calls";
 
-/// A call, as the agent states it.
+/// A call about which the gateway is asked, as the agent states it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AgentCall<'a> {
     /// A call that the model makes itself.
@@ -31,7 +31,8 @@ pub(super) enum AgentCall<'a> {
         names: &'a [String],
         arguments: &'a Value,
     },
-    /// A call that a program of the model makes, as the program has it; `None` if that is not known.
+    /// A call by a program (tool script) that the model has written, in the form that the program has for it; `None` if
+    /// this form is not known.
     OfProgram(Option<&'a ProgramCall>),
 }
 
@@ -59,10 +60,10 @@ pub(super) struct StatedLabel {
 }
 
 impl GatewayReport {
-    /// Returns what the call depends on, for a hook whose policy is that of `monitor`. If the gateway enforces the same
-    /// policy, the call has the label at which the gateway has judged it, since the gateway knows what the model was
-    /// shown. If it can be one of several calls, it has the join of their labels, which is not lower than its own.
-    /// Otherwise the call depends on everything in the session.
+    /// Returns what the call depends on, for judging it in `monitor`. If the gateway enforces the policy of `monitor`,
+    /// the call has the label at which the gateway has judged it, since the gateway knows what the model was shown. If
+    /// several calls that the gateway has handed over can be this one, the label is the join of their labels. With
+    /// another policy, or if the label is not known, the call depends on everything in the session.
     pub(super) fn attribution(&self, monitor: &mut Monitor) -> Attribution {
         let Self::HandedOver { labels } = self else { return Attribution::everything() };
         let policy = policy_digest(monitor.policy());
@@ -77,7 +78,7 @@ impl GatewayReport {
         }
     }
 
-    /// Returns the stricter one of the hook's own answer to the call and the gateway's.
+    /// Returns the stricter one of two answers to the call: `own`, that of the hook, and that of the gateway.
     pub(super) fn stricter(self, own: HookAnswer) -> HookAnswer {
         match self {
             Self::Refused(why) if own.outcome().0 != Outcome::Deny => {
@@ -88,7 +89,7 @@ impl GatewayReport {
     }
 }
 
-/// Asks the gateway about a call, if the agent uses one (`--gateway`).
+/// Asks the gateway about a call, if the agent uses a gateway (`--gateway`).
 pub(super) fn ask(options: &HookArgs, call: AgentCall<'_>) -> GatewayReport {
     let Some(address) = &options.gateway else { return GatewayReport::Unused };
     match ask_at(address, options, call) {
@@ -97,24 +98,27 @@ pub(super) fn ask(options: &HookArgs, call: AgentCall<'_>) -> GatewayReport {
     }
 }
 
-/// Asks the gateway at `address` about a call. Returns the labels of the calls that can be this one; none if the gateway
-/// does not know them all.
+/// Asks the gateway at `address` about a call. Several calls that it has handed over can be this one, for example equal
+/// calls of several conversations. Returns the labels at which it has judged them; an empty list if it does not know
+/// the label of each.
 ///
 /// # Errors
-/// If the gateway has not handed over the call, or does not answer: the reason why the call does not run.
+/// If the gateway has not handed over the call, or does not answer. The error is the reason why the call does not run.
 fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Vec<StatedLabel>, String> {
+    // Whether the tool and the arguments must be equal to those that the gateway has handed over.
     let must_be_equal = match options.harness {
         // Codex names tools differently in its hooks and in its requests, so only the ids of calls can be compared.
         Harness::Codex => false,
         Harness::ClaudeCode | Harness::Copilot | Harness::Gemini | Harness::OpenCode => true,
         Harness::Cursor => {
             return Err(
-                "`--gateway` is for Claude Code, Codex, Copilot CLI, Gemini CLI and OpenCode; leave it out"
+                "`--gateway` works with Claude Code, Codex, Copilot CLI, Gemini CLI and OpenCode, not with Cursor; leave it out"
                     .to_owned(),
             );
         }
     };
-    // The questions, and why the call does not run if the gateway knows no such call.
+    // The questions to the gateway, one for each name that the tool may have in requests; and the reason why the call
+    // does not run if the gateway knows no such call.
     let (questions, unknown) = match call {
         AgentCall::OfModel { id: None, .. } if !must_be_equal => {
             return Err(
@@ -137,8 +141,8 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Vec<
     for asked in questions {
         let report = gateway.post(ROUTE, &asked).map_err(|error| failed(error.into_sentence()))?;
         found = match (found, read_report(&report, must_be_equal, unknown)) {
-            // Several handed-over calls can be the call of this event. If the label of one is not known, neither is the
-            // join.
+            // Several handed-over calls can be this call. If the label of one of them is not known, their join is not
+            // known either.
             (Ok(labels), Ok(more)) if labels.is_empty() || more.is_empty() => Ok(Vec::new()),
             (Ok(labels), Ok(more)) => Ok(labels.into_iter().chain(more).collect()),
             (Ok(labels), Err(_)) => Ok(labels),
@@ -148,25 +152,25 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Vec<
     found
 }
 
-/// Why a call does not run that the gateway does not know.
+/// The reason why a call that the gateway does not know does not run.
 const UNKNOWN: &str = "the gateway has not handed over this call: the agent has asked a model without the gateway, or the \
     gateway was restarted; make the call again";
 
-/// Why a call of a program does not run that the gateway does not know.
+/// The reason why a call does not run that a program makes and the gateway does not know.
 const UNKNOWN_IN_PROGRAM: &str = "the gateway has not handed over this call: it knows no program that makes it; write out \
     each call with its arguments, without `try`, assignments and values that other calls return";
 
-/// Why a call of a program does not run if it is not known how the program has written it.
-const NOT_OF_PROGRAMS: &str = "the gateway cannot be asked about this call of a program, since the event has other \
-    arguments than those of Codex 0.171.0; use that version";
+/// The reason why a call of a program does not run if it is not known how the program has written the call.
+const NOT_OF_PROGRAMS: &str = "the gateway cannot be asked about this call of a program, since the event does not have \
+    the arguments that events of Codex 0.171.0 have; use that version of Codex";
 
-/// Reads what the gateway says about a call. `must_be_equal` says whether the tool and the arguments must be those of the
-/// call that the gateway has handed over. Returns the labels of the calls that can be this one; none if the gateway does
-/// not know them all.
+/// Reads `report`, the gateway's answer to one question about a call. With `must_be_equal`, the tool and the arguments
+/// must be those of the call that the gateway has handed over. Returns the labels of the calls that can be this one; an
+/// empty list if the gateway does not know the label of each.
 ///
 /// # Errors
-/// If the gateway has not handed over the call: the reason why the call does not run, which is `unknown` if the gateway
-/// knows no such call.
+/// If the gateway has not handed over the call. The error is the reason why the call does not run; it is `unknown` if
+/// the gateway knows no such call.
 fn read_report(report: &Value, must_be_equal: bool, unknown: &str) -> Result<Vec<StatedLabel>, String> {
     // A field that is missing counts as false.
     let says = |key: &str| report.get(key).and_then(Value::as_bool) == Some(true);
@@ -186,7 +190,7 @@ fn read_report(report: &Value, must_be_equal: bool, unknown: &str) -> Result<Vec
 }
 
 impl StatedLabel {
-    /// Returns the label that the gateway states; `None` if it has another form.
+    /// Returns the label that the gateway states; `None` if `label` does not have the form of such a statement.
     fn read(label: &Value) -> Option<Self> {
         let policy = label.get("policy")?.as_str()?.to_owned();
         let names = label.get("names").filter(|names| names.is_object())?.clone();

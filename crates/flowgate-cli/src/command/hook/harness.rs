@@ -2,8 +2,9 @@
 //! One file per agent: [`codex`], [`copilot`], [`cursor`], [`gemini`], [`opencode`]. [`super::logged`] judges the
 //! events.
 //!
-//! Such an agent (*harness*) runs a hook with a JSON object on the standard input. Each agent has its own names of events
-//! and fields, and its own form of an answer. The rest of the command knows only [`HarnessEvent`] and [`HookAnswer`].
+//! Such an agent (*harness*) runs a hook with a JSON object on the standard input. Each agent has its own names of
+//! events and fields, and its own form of an answer. The rest of the command knows only [`HarnessEvent`] and
+//! [`HookAnswer`].
 
 mod codex;
 mod copilot;
@@ -24,32 +25,35 @@ pub(super) struct HarnessEvent {
     /// The id of the session.
     pub(super) session: String,
     pub(super) kind: HarnessEventKind,
-    /// How the agent's requests have the call of this event.
+    /// How the agent's requests to the model spell the call of this event, for the question to the gateway.
     pub(super) requested: RequestedCall,
 }
 
-/// How the agent's requests have the call of an event, if not as the event has it: the gateway knows it in this form.
+/// How the call of an event is spelled in the requests that the agent sends to the model through the gateway. The
+/// gateway knows the call in this form, which can differ from that of the event.
 #[derive(Debug, PartialEq)]
 pub(super) enum RequestedCall {
-    /// By one of these names of its tool. Without any, the name is the one that policies have.
+    /// The model makes the call itself, by one of these names of the tool. If the list is empty, the tool has the same
+    /// name as in policies.
     OfModel(Vec<String>),
-    /// In a program that the model has written; `None` if the event has arguments of which it is not known how programs
-    /// write them.
+    /// A program (tool script) that the model has written makes the call; `None` if it is not known how a program
+    /// writes the arguments of this event.
     OfProgram(Option<ProgramCall>),
 }
 
-/// A call as a program has it.
+/// A call in a tool script of the model, in the form that the script has for it.
 #[derive(Debug, PartialEq)]
 pub(super) struct ProgramCall {
     pub(super) tool: String,
-    /// The arguments that the event states.
+    /// Those arguments of the call that the event states.
     pub(super) arguments: Map<String, Value>,
     /// Whether the program can give further arguments, which the event does not state.
     pub(super) has_more: bool,
 }
 
 impl ProgramCall {
-    /// Returns the question for the gateway.
+    /// Returns the question whether the gateway has handed over a program that makes this call, as the body of a
+    /// request.
     pub(super) fn question(&self) -> Value {
         let stated = if self.has_more { "some" } else { "all" };
         json!({"tool": self.tool, "arguments": self.arguments, "in_program": stated})
@@ -132,8 +136,9 @@ impl Harness {
     }
 
     /// Returns the line to print on the standard output; `None` if nothing is printed, because the agent's own
-    /// permissions decide or because the agent ignores such an answer. Cursor always gets a line. `allow` says that a
-    /// permitted call is allowed explicitly; only Claude Code and Cursor have a form for it.
+    /// permissions decide or because the agent ignores such an answer. Cursor always gets a line. With `allow`, the
+    /// line for a permitted call allows it in place of the agent's own permissions, if the agent has an answer for
+    /// this: Claude Code and Cursor do.
     pub(super) fn print(self, answer: &HookAnswer, allow: bool) -> Option<String> {
         match self {
             Self::ClaudeCode => answer.print(allow),

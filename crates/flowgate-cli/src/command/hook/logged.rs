@@ -23,9 +23,9 @@ use crate::args::Harness;
 /// The role of what an agent adds to the context without a hook.
 const CONTEXT: &str = "attachment/context";
 
-/// The settings of sessions.
+/// The options of the command line that [`judge`] needs.
 pub(super) struct LogSettings<'a> {
-    /// The folder of the files.
+    /// The folder with the files of all sessions.
     pub(super) folder: PathBuf,
     /// The largest size of a file, in bytes.
     pub(super) limit: u64,
@@ -38,9 +38,9 @@ pub(super) struct LogSettings<'a> {
 }
 
 /// Judges an event and records it in the file of its session. `monitor` is new: the recorded events are replayed in it
-/// first. In watch mode, a call is added to its trace, since the call runs whatever the verdict is. Returns
-/// [`HookAnswer::Nothing`] for the start of a session. The calls of a session are numbered from 0; a denied call has no
-/// number.
+/// first. In watch mode, a call is added to the monitor's trace, since the call runs whatever the verdict is. Returns
+/// [`HookAnswer::Nothing`] for the start of a session. The calls of a session are numbered from 0, without the denied
+/// ones.
 ///
 /// # Errors
 /// If the file of the session cannot be read or written. The caller turns the error into a refusal.
@@ -99,7 +99,7 @@ pub(super) fn judge(
             let number = match log.call_of(&tool_use) {
                 Some(number) => number,
                 None => {
-                    // The hook did not see the call, but the tool has run.
+                    // The hook received no event for this call, but the tool has run: the call is recorded now.
                     let number = log.calls().len();
                     log.append(LoggedEvent::Call(tool_use))?;
                     number
@@ -114,9 +114,9 @@ pub(super) fn judge(
     }
 }
 
-/// If the file of a session is new, records the start of the session in it, and deletes old files. If the session
-/// continues an earlier one that was not recorded (`is_resumed`), records instead that its past is unknown. `folder`
-/// has the files of all agents, and `harness` is the agent.
+/// Handles the start of a session. If its file is new, records the start in it, and deletes old files of the agent
+/// `harness` in `folder`. If the file is new although the session continues an earlier one (`is_resumed`), the earlier
+/// one was not recorded: records instead that its past is unknown. If the file has events already, does nothing.
 fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness) -> Result<(), String> {
     if log.events.is_empty() {
         log.append(if is_resumed { LoggedEvent::Unknown } else { LoggedEvent::Start })?;
@@ -125,8 +125,8 @@ fn start(log: &mut SessionLog, is_resumed: bool, folder: &Path, harness: Harness
     Ok(())
 }
 
-/// Returns what is recorded of a judged call: a denial, or a call that may run. A question counts as a call, since the
-/// person may allow it. If the hook only watches, a denied call runs as well.
+/// Returns the event to record for a judged call: a denial, or a call that may run. A call about which a person is
+/// asked may run. If the hook only watches, a denied call runs as well.
 fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> LoggedEvent {
     match answer {
         HookAnswer::Call(Outcome::Deny, why, _) if !is_watching => LoggedEvent::Denied { why: why.clone() },
@@ -134,14 +134,16 @@ fn logged_call(answer: &HookAnswer, tool_use: ToolUse, is_watching: bool) -> Log
     }
 }
 
-/// Replays the events of a session. Calls without an output get one without content, since the model may have read it,
-/// except the call with the number `answered`, whose output the caller adds.
+/// Replays the recorded events of a session in `monitor`. A call without a recorded output gets one without content,
+/// since the model may have read its output. The exception is the call with the number `answered`, whose output is the
+/// event that the caller judges next.
 fn replay(monitor: &mut Monitor, log: &SessionLog, answered: Option<usize>) {
     // The number of the next call.
     let mut calls = 0;
     for event in &log.events {
         match event {
-            // What the agent adds to the context itself has no text here; the policy labels it by its role.
+            // An empty message in place of the texts that the agent adds to the context itself: the policy labels it by
+            // its role.
             LoggedEvent::Start => push(monitor, message(CONTEXT, "")),
             LoggedEvent::Message { role, text } => push(monitor, message(role, text)),
             LoggedEvent::Call(tool_use) => {

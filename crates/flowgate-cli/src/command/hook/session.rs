@@ -1,6 +1,7 @@
-//! Replays a transcript of Claude Code in a monitor, so that the event of the hook is judged with the labels of all
-//! earlier events, for [`super::judge`]. Also adds outputs, prompts and unknown text to a monitor, and returns the
-//! policy's objections to them; [`super::logged`], which has no transcript, calls these functions as well.
+//! Replays a transcript of Claude Code in a monitor ([`replay`]), so that [`super::judge`] judges the event of the hook
+//! with the labels of all earlier events. Also adds an output or a prompt to a monitor and returns the policy's
+//! objections to it ([`objections`]), and adds unknown text ([`push_unknown`]). [`super::logged`], which judges the
+//! other agents without a transcript, calls these two functions as well.
 
 use std::collections::HashSet;
 
@@ -13,9 +14,9 @@ use serde_json::Value;
 use super::HookEvent;
 use super::transcript::{PendingEvent, Transcript, TranscriptEvent};
 
-/// Replays a transcript in a monitor. Leaves out the call or output of `pending`, which the caller adds, and refused
-/// calls, which had no effect. Where the model must have read text that is missing in the transcript, adds an event
-/// labelled top.
+/// Replays a transcript in a monitor. Leaves out the call or output of `pending`, the event that is judged: the caller
+/// adds it. Also leaves out refused calls, which had no effect. Where the model must have read text that is missing in
+/// the transcript, adds an event labelled top.
 pub(super) fn replay(monitor: &mut Monitor, transcript: &Transcript, pending: &PendingEvent) {
     let refused: HashSet<&str> = transcript.refused().collect();
     let unanswered_calls = transcript.unanswered_calls(pending);
@@ -69,9 +70,9 @@ pub(super) fn has_call(monitor: &Monitor, id: &str) -> bool {
     monitor.trace().calls_with_id(id).next().is_some()
 }
 
-/// Adds an output or a prompt to the trace. Returns why it is withheld from the model; `None` if it may be shown. It is
-/// withheld if a rule denies it, asks about it or cannot be evaluated, or if its label exceeds the clearance of
-/// `model`.
+/// Adds an output or a prompt (`entry`) to the trace. Returns the reason why the text must be withheld from the model;
+/// `None` if the model may receive it. A text is withheld if a rule denies it, asks about it or cannot be evaluated, or
+/// if its label exceeds the clearance of `model`.
 ///
 /// # Errors
 /// If the trace cannot take the entry.

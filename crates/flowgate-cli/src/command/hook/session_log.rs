@@ -2,9 +2,9 @@
 //! lines for each session, readable and writable by its owner only. [`super::logged`] calls it.
 //!
 //! Each event starts a process of its own, so the file is locked while a process reads it, judges the event and appends
-//! to the file. A line that cannot be read, such as one that a killed process has not finished, counts as an event about
-//! which nothing is known. A file contains content of the session, so files without an event for [`MAX_AGE`] are deleted
-//! when another session starts.
+//! to the file. A line that cannot be read, such as one that a killed process has not finished, counts as an event
+//! about which nothing is known. A file contains content of the session, so files without an event for [`MAX_AGE`] are
+//! deleted when another session starts.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -50,8 +50,8 @@ pub(super) struct SessionLog {
 }
 
 impl SessionLog {
-    /// Opens the file of the session with the id `session` and locks it, creates it if there is none, and reads its
-    /// events: at most `limit` bytes. `folder` has the files of all agents, and `harness` is the agent.
+    /// Opens and locks the file of the session with the id `session`, or creates it, and reads its events. The file is
+    /// in the subfolder of the agent `harness` in `folder`, and may have at most `limit` bytes.
     ///
     /// # Errors
     /// If the folder or the file cannot be used, or the file is longer than `limit`.
@@ -72,7 +72,8 @@ impl SessionLog {
         let length = file.metadata().map_err(failed)?.len();
         if length > limit {
             return Err(format!(
-                "the file of the session, {}, is longer than {} MiB; begin a new session of the agent",
+                "the file of the session, {}, is longer than {} MiB, the limit of `--max-transcript`; begin a new session of \
+                the agent, or raise the limit",
                 path.display(),
                 limit >> 20
             ));
@@ -80,10 +81,10 @@ impl SessionLog {
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-        // The part after the last line break is empty, unless a process was killed.
+        // The part after the last line break is empty, unless a process was killed while it wrote a line.
         let is_cut = lines.pop().is_some_and(|rest| !rest.is_empty());
         let events = lines.into_iter().map(read_line).chain(is_cut.then_some(LoggedEvent::Unknown)).collect();
-        // The next event begins a line of its own.
+        // Ends the incomplete line, so that the next event is on a line of its own.
         if is_cut {
             file.write_all(b"\n").map_err(failed)?;
         }
@@ -137,8 +138,9 @@ impl SessionLog {
     }
 }
 
-/// Deletes the files of sessions of the agent `harness` that have had no event for [`MAX_AGE`]: each event changes the
-/// time of the file. `folder` has the files of all agents. A file that cannot be examined or deleted stays.
+/// Deletes the files of those sessions of the agent `harness` that have had no event for [`MAX_AGE`]: each event
+/// changes the modification time of its file. `folder` has a subfolder for each agent. A file that cannot be examined
+/// or deleted stays.
 pub(super) fn delete_old(folder: &Path, harness: Harness) {
     let Ok(entries) = std::fs::read_dir(folder.join(harness.file_name())) else { return };
     for entry in entries.flatten() {

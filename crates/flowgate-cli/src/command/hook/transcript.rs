@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::HookEvent;
 use crate::input::describe_io_error;
 
-/// The call or output that is judged.
+/// The event that the hook judges now: a call, the output of a call, or a prompt.
 #[derive(Debug)]
 pub(super) struct PendingEvent {
     /// The id of the call; empty for a prompt.
@@ -29,7 +29,7 @@ pub(super) struct PendingEvent {
 
 /// The largest number of sub-agents of a session.
 const MAX_FILES: usize = 1_000;
-/// The kinds of entries that the model does not see, or that another entry repeats.
+/// The kinds of entries that are not read: the model does not see them, or another entry has the same text.
 const SKIPPED_KINDS: [&str; 4] = ["system", "progress", "summary", "file-history-snapshot"];
 
 /// The entries of a session.
@@ -64,9 +64,11 @@ pub(super) enum TranscriptEvent {
 }
 
 impl Transcript {
-    /// Reads a transcript and those of its sub-agents, and merges their entries by time. Fails if the files together
-    /// have more than `limit` bytes. With `may_be_new`, a file that does not exist is an empty transcript: that of a
-    /// session at its first prompt.
+    /// Reads a transcript and those of its sub-agents, and merges their entries by time. `may_be_new` says that the
+    /// session may be at its first prompt: its file may then not exist, and its transcript is empty.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the files together have more than `limit` bytes.
     pub(super) fn read(path: &Path, limit: u64, may_be_new: bool) -> Result<Self, String> {
         if may_be_new && !path.exists() {
             return Ok(Self::default());
@@ -154,9 +156,9 @@ impl Transcript {
         })
     }
 
-    /// Returns the ids of the calls that have no answer in this transcript, although their agent must have read an
-    /// answer, since it has continued with another message. For the agent of `pending`, a pending call that is not in
-    /// the transcript yet counts as such a message. The pending call itself is left out.
+    /// Returns the ids of the calls whose answer is missing in this transcript, although the agent must have read it:
+    /// the agent has continued with another message. The agent of `pending` has also continued if the pending call is
+    /// not in the transcript yet. The pending call itself is left out.
     pub(super) fn unanswered_calls(&self, pending: &PendingEvent) -> HashSet<&str> {
         let answered: HashSet<&str> = self
             .entries
@@ -170,7 +172,7 @@ impl Transcript {
                 _ => None,
             })
             .collect();
-        // The id of the last message of each agent: a later entry replaces an earlier one.
+        // The id of the last message of each agent. The loop overwrites the id of an earlier message.
         let mut last_message: HashMap<&Option<String>, &Option<String>> = HashMap::new();
         for entry in self.entries.iter().filter(|entry| entry.message.is_some()) {
             last_message.insert(&entry.agent, &entry.message);
@@ -185,7 +187,7 @@ impl Transcript {
     }
 }
 
-/// Returns the string at `key` of an entry; `None` if the field is absent or no string.
+/// Returns the string at `key` of an entry; `None` if the field is absent or is not a string.
 fn text_field<'v>(entry: &'v Map<String, Value>, key: &str) -> Option<&'v str> {
     entry.get(key).and_then(Value::as_str)
 }
@@ -205,7 +207,13 @@ fn is_of_sub_agent(entry: &Map<String, Value>) -> bool {
 /// more than [`MAX_FILES`] transcripts.
 fn sub_agent_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = path.with_extension("").join("subagents");
-    let wrong = |error: &std::io::Error| format!("{}: {}", folder.display(), describe_io_error(error));
+    let wrong = |error: &std::io::Error| {
+        format!(
+            "the folder {} with the transcripts of sub-agents cannot be read: {}",
+            folder.display(),
+            describe_io_error(error)
+        )
+    };
     let found = match std::fs::read_dir(&folder) {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -233,14 +241,17 @@ type NumberedEntry = (usize, Map<String, Value>);
 
 /// Reads the JSON objects in a file of JSON lines, each with the number of its line. `bytes_left` is how many bytes of
 /// all transcripts of the session may still be read; the length of this file is subtracted from it. `limit` is the
-/// initial number, for the error message.
+/// number of bytes that all of them may have, for the error message.
 fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<NumberedEntry>, String> {
     let name = path.display();
-    let file = File::open(path).map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
+    let failed = |error: std::io::Error| {
+        format!("the transcript {name} cannot be read: {}", describe_io_error(&error))
+    };
+    let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     // Reads one byte more than the limit permits, to notice a file that is too long.
     let read = file.take(bytes_left.saturating_add(1)).read_to_end(&mut bytes);
-    read.map_err(|error| format!("{name}: {}", describe_io_error(&error)))?;
+    read.map_err(failed)?;
     *bytes_left =
         bytes_left.checked_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX)).ok_or_else(|| {
             format!(
@@ -266,16 +277,19 @@ fn read_lines(path: &Path, bytes_left: &mut u64, limit: u64) -> Result<Vec<Numbe
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(object).collect()
 }
 
-/// Returns the events that an entry of the transcript contains. `known` are the ids of all entries: an entry that
-/// continues an unknown one begins with [`TranscriptEvent::Unknown`]. An error is the problem with the entry; the
-/// caller adds the file and the line.
+/// Returns the events that an entry of the transcript contains. `known` has the ids of all entries: if the entry
+/// follows an entry that is not among them, text is missing before it, and the first event is
+/// [`TranscriptEvent::Unknown`].
+///
+/// # Errors
+/// If the entry is invalid. The error states the problem; the caller adds the file and the line.
 fn read_entry(entry: &Map<String, Value>, known: &HashSet<&str>) -> Result<Vec<TranscriptEvent>, String> {
     let mut events = Vec::new();
     let parent = text_field(entry, "logicalParentUuid").or(text_field(entry, "parentUuid"));
     let is_boundary = text_field(entry, "subtype") == Some("compact_boundary");
-    // Two cases of missing history: the entry continues an entry that is not in the files; or it has no parent, and is
-    // the boundary or the summary of a compaction, which replaces earlier entries. What the model read is unknown then,
-    // so the label is top.
+    // In two cases, earlier entries are missing: the parent of the entry is not in the files; or the entry has no
+    // parent, and is the boundary or the summary of a compaction, which replaces earlier entries. What the model read
+    // before is then unknown, and gets the label top.
     if parent.map_or(is_boundary || (is_set(entry, "isCompactSummary")), |parent| !known.contains(parent)) {
         events.push(TranscriptEvent::Unknown);
     }
@@ -313,6 +327,9 @@ fn message_event(role: &str, content: &Value) -> Result<TranscriptEvent, String>
 }
 
 /// Returns the events of an entry that contains a message: its text, calls and outputs, and the start of a sub-agent.
+///
+/// # Errors
+/// If the entry has no valid message.
 fn events_of_message(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>, String> {
     let message = entry.get("message").and_then(Value::as_object);
     let message = message.ok_or("the entry has no object `message`; begin a new session")?;
@@ -326,7 +343,8 @@ fn events_of_message(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>,
         || entry.get("permissionDecision").and_then(|said| said.get("decision")) == Some(&json!("reject"));
     let to_transcript_event = |mut event: TraceEntry| match event.body {
         EventBody::Call(ref mut call) => {
-            // A tool whose server is ambiguous matches no statement.
+            // A tool whose server is ambiguous keeps its whole name as a local tool, so no statement about a server
+            // matches it.
             call.tool = unambiguous_tool(&call.tool.name).unwrap_or_else(|| Tool::local(&call.tool.name));
             TranscriptEvent::Event(Box::new(event))
         }
@@ -341,10 +359,10 @@ fn events_of_message(entry: &Map<String, Value>) -> Result<Vec<TranscriptEvent>,
     Ok(events.into_iter().map(to_transcript_event).chain(started_agent).collect())
 }
 
-/// Returns the role of a message, for the policy. Only text that a person typed has the role `user`; text that Claude
-/// Code or a sub-agent added in the user's name has another one, such as `client` or `client/TAG`, where `TAG` is the
-/// tag that the text begins with. That Claude Code added a text is guessed from its marks, such as a `<` at the
-/// beginning: a person's text with such a mark also gets the role `client`.
+/// Returns the role of a message, by which the policy labels it. Only text that a person typed has the role `user`.
+/// Text that Claude Code or a sub-agent added in the user's name has another role, such as `client`, or `client/TAG` if
+/// the text begins with the tag `<TAG>`. Marks such as a `<` at the beginning show that Claude Code added a text. A
+/// text with such a mark that a person typed gets the role `client` as well.
 fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
     let texts: Option<Vec<&str>> = match content {
         Value::String(text) => Some(vec![text]),
@@ -376,21 +394,22 @@ fn role_of_message(entry: &Map<String, Value>, content: &Value) -> String {
 }
 
 /// Returns the name of the tag that a text begins with, such as `bash-stdout`, for the role `client/bash-stdout`.
-/// `None` if the name has other characters than a-z and `-`, or if the text also contains a `<system-reminder>`, so
-/// that its parts may have different origins.
+/// Returns `None` if the text begins with no tag, or the name contains characters other than a-z and `-`; also if the
+/// text contains a `<system-reminder>` as well, since its parts may then have different origins.
 fn leading_tag(text: &str) -> Option<&str> {
     let (tag, rest) = text.trim_start().strip_prefix('<')?.split_once('>')?;
     let is_tag_name = !tag.is_empty() && tag.chars().all(|c| c.is_ascii_lowercase() || c == '-');
     (is_tag_name && !rest.contains("<system-reminder>")).then_some(tag)
 }
 
-/// Returns the tool with this name in Claude Code or Codex, which call the tool of a server `mcp__SERVER__TOOL`.
-/// Returns `None` if the name does not identify the server, or if the server has the name of Flowgate itself.
+/// Returns the tool with this name in Claude Code or Codex, which name the tool of an MCP server `mcp__SERVER__TOOL`.
+/// Returns `None` if the name does not determine the server and the tool, or if the server is called `flowgate`, a name
+/// that is reserved in policies.
 pub(super) fn unambiguous_tool(name: &str) -> Option<Tool> {
     let Some(rest) = name.strip_prefix("mcp__") else { return Some(Tool::local(name)) };
     let (server, tool) = rest.split_once("__")?;
     let is_plain = !server.is_empty() && !tool.is_empty() && server != Tool::FLOWGATE_SERVER;
-    // `a__b` could be a server, or `b__c` a tool of the server `a`.
+    // In `mcp__a__b__c`, for example, `a__b` could be the server, or `b__c` the tool.
     let is_clear = !tool.contains("__") && !tool.starts_with('_');
     (is_plain && is_clear).then(|| Tool::of(server, tool))
 }

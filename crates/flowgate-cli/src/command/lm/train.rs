@@ -62,7 +62,7 @@ pub(super) fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, Inp
     save(&trainer, folder)?;
     output.line(&describe_losses(trainer.losses()));
     if is_interrupted {
-        output.line("interrupted: the same command continues");
+        output.line("interrupted: run the same command again to continue");
         return Ok(INTERRUPTED);
     }
     if let Some(target) = &options.export {

@@ -1,5 +1,5 @@
-//! Runs `flowgate mcp login` and `flowgate mcp logout`: a person logs in at a remote server behind OAuth, and removes the
-//! tokens again. The crate `flowgate-oauth` implements the login; this module shows the address, opens the browser, and
+//! Runs `flowgate mcp login` and `flowgate mcp logout`: a person logs in at a remote MCP server behind OAuth,
+//! or removes the tokens. The crate `flowgate-oauth` implements the login; this module shows the address, opens the browser, and
 //! reads what the person pastes.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, stderr, stdin};
@@ -99,8 +99,9 @@ fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) ->
     Ok(0)
 }
 
-/// Waits for the outcome of a login, on the thread of `runtime`, and writes the tokens to `file`. The returned channel
-/// receives what the person should read and, at the end, the outcome.
+/// Starts a task on the thread of `runtime` that waits for the outcome of a login, and writes the tokens to `file`. The
+/// returned channel receives what the person should read and, at the end, the outcome. Another thread passes the lines
+/// that the person pastes to the task.
 fn complete(login: Login, file: TokenFile, runtime: &AsyncRuntime) -> Receiver<LoginMessage> {
     let (sender, messages) = channel();
     let (pasted_sender, pasted) = tokio::sync::mpsc::channel(1);
@@ -124,6 +125,7 @@ fn read_lines(lines: &tokio::sync::mpsc::Sender<String>) {
         let mut line = String::new();
         let read = input.by_ref().take(MAX_LINE).read_line(&mut line);
         let is_whole = read.is_ok() && line.ends_with('\n');
+        // A blank line is not sent. Sending fails if the login has ended.
         if !line.trim().is_empty() && lines.blocking_send(line).is_err() || !is_whole {
             return;
         }
@@ -149,7 +151,8 @@ fn open_browser(address: &str) {
     let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
 }
 
-/// Removes the tokens of a login.
+/// Removes the tokens of the login at the server of the options, and prints whether there were any. Waits until no other
+/// process uses the tokens. Returns 0.
 fn log_out(options: &McpServerArgs, output: &mut Console) -> Result<u8, InputError> {
     let (_, file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
     let runtime = start_runtime()?;

@@ -230,8 +230,8 @@ impl SuiteFigures {
     }
 
     /// Replays one run by a method under a policy, whose parameters are in `inputs`, and returns the figures of the
-    /// run. Passes the replayed trace to `occurs`, which collects the names that occur in the trace. Only calls of
-    /// tools that act count as benign or permitted calls.
+    /// run. Passes the replayed trace to `occurs`, which collects the names that occur in the trace. The figures of
+    /// benign calls and of permitted calls count only calls of tools that act.
     pub(super) fn of(
         policy: &Arc<Policy>,
         inputs: &ReplayInputs,
@@ -358,7 +358,8 @@ fn describe(access: CallAccess) -> &'static str {
 }
 
 /// Returns why an injected call is permitted, with a phrase for each argument: the sources of the regions to which the
-/// influence method attributes the argument, or that the argument is endorsed or payload.
+/// influence method attributes the argument, or that the argument is endorsed or payload. The result is empty if the call
+/// is not an event of the trace.
 fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
     let trace = run.monitor.trace();
     let Some(document) = call.event.and_then(|event| trace.event(event)).map(|event| &event.document) else {

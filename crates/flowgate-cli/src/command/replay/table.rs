@@ -128,9 +128,9 @@ pub(super) fn print_text(
     }
 }
 
-/// Returns one row of the table. Only with `has_attacks`, the row has cells about attacks. A cell about the calls of
-/// attacks is `not known` if no run says which calls its attack asked for, and the cell about attacks that succeed if
-/// no run says whether its attack succeeded.
+/// Returns the row of a suite and a method. The row has cells about attacks only with `has_attacks`. The cells about the
+/// calls of attacks are `not known` if no run says which calls its attack asked for. The cell about attacks that succeed
+/// is `not known` if no run says whether its attack succeeded.
 fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> Vec<String> {
     let mut row = vec![escaping::line(suite), method.to_owned(), figures.runs.to_string()];
     if has_attacks {

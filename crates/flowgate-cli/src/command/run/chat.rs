@@ -135,7 +135,8 @@ impl TerminalChat<'_> {
             Some(TurnEnd::Clearance) => {
                 self.terminal.error(
                     "the next step needs text above the clearance that the policy gives `model`, so nothing was sent to \
-                    the model server; ask without that text, or let the policy clear `model` for it",
+                    the model server; ask without that text, or permit it in the policy: see `require` of \
+                    `tool:flowgate/model`",
                 );
                 code = 1;
             }

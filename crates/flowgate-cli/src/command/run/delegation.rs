@@ -125,7 +125,7 @@ impl AgentSpec {
                 "required": ["task"],
             })
             .into(),
-            // The answers of an agent have no schema, and the operator wrote its description in the configuration.
+            // The answers of an agent have no schema. The operator wrote the agent's description in the configuration.
             output: None,
             words: DescriptionAuthor::Operator,
         }

@@ -43,7 +43,7 @@ fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn Cha
     let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };
     if options.method() != flowgate_guard::conversation::Method::Judge {
         return Err(InputError(
-            "--screener needs --method judge: other methods ask no model which regions are needed".to_owned(),
+            "--screener needs --method judge: other methods ask no model which regions are needed; use this method, or leave --screener out".to_owned(),
         ));
     }
     crate::attention_screener::load(folder, options.device.processor, Arc::clone(small))
@@ -67,7 +67,7 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
         (Some(model), Some(url)) => {
             let remote = RemoteModel::new(options.api, url, model)
                 .map_err(|error| InputError(format!("--url {url}: {error}")))?
-                // Each request repeats the chat so far, so the server can keep its beginning.
+                // Each request repeats the chat so far, so the server can cache what it has read already.
                 .prompt_caching(true);
             Some(match &options.key_from {
                 Some(variable) => {
@@ -103,12 +103,13 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
     }
 }
 
-/// Returns the key of a model's server from an environment variable. A value that is not valid UTF-8 counts as not set.
+/// Returns the key of a model's server from the environment variable that an option such as `--key-from` names. A value
+/// that is not valid UTF-8 counts as not set.
 pub(in crate::command) fn key(variable: &str) -> Result<String, InputError> {
     std::env::var(variable).map_err(|_| {
         InputError(format!(
-            "`--key-from`: the environment variable {variable} is not set; set it to the key of the model \
-            server"
+            "the environment variable {variable} is not set; set it to the key of the model server, or name another \
+            variable"
         ))
     })
 }

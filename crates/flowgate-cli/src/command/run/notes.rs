@@ -54,9 +54,10 @@ impl PolicyNotes<'_> {
         }
     }
 
-    /// Returns the statement that would show messages of the role `role` in steps at the base label; `None` if the
-    /// policy does not hide a message with this role and `content` from them. To find that out, the message is pushed
-    /// into `scratch`, an empty monitor of the policy.
+    /// Returns the statement that would show messages of the role `role` in steps at the base label. To find out whether
+    /// the policy hides a message with this role and `content` from these steps, the message is pushed into `scratch`,
+    /// an empty monitor of the policy. Returns `None` if the message is not hidden, if the method shows everything, or
+    /// if the monitor rejects the message.
     pub(super) fn suggest_statement(
         &self,
         mut scratch: Monitor,

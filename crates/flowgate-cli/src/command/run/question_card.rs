@@ -85,7 +85,7 @@ impl CardWriter {
         let _ = writeln!(text, "\n{title}");
     }
 
-    /// Writes a question below its title. `quoted` has the excerpts that the card has quoted so far; an excerpt in it
+    /// Appends a question to `text`, below its title. `quoted` has the excerpts that the card has quoted so far; an excerpt in it
     /// is not quoted again. If `quoted` is `None`, quotes nothing, and leaves out the arguments of the call.
     fn write_question<'a>(
         &self,
@@ -164,10 +164,12 @@ impl CardWriter {
             escaping::line(&words.iter().map(|word| word.as_str()).collect::<Vec<_>>().join(", "))
         };
         match (untrusted.is_empty(), confidential.is_empty()) {
-            (false, true) => format!("the model may be led to it by {location} ({})", listed(&untrusted)),
+            (false, true) => {
+                format!("the model may have been led to this call by {location} ({})", listed(&untrusted))
+            }
             (true, false) => format!("the call would pass on {location} ({})", listed(&confidential)),
             (false, false) => format!(
-                "the model may be led to it by {location} ({}), and the call would pass it on ({})",
+                "the model may have been led to this call by {location} ({}), and the call would pass it on ({})",
                 listed(&untrusted),
                 listed(&confidential)
             ),

@@ -189,6 +189,7 @@ fn set_listed(scanned: &mut ScannedServer, tools: &[DescribedTool]) {
     let tools: Vec<ScannedTool> = tools
         .iter()
         .map(|tool| {
+            // `true`: the server's own claim that a tool only reads counts.
             let traits = ToolTraits::of(tool, true);
             ScannedTool {
                 name: tool.tool.name.to_string(),

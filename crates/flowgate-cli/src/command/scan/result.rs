@@ -121,7 +121,8 @@ fn print_notes(found: &ScannedFile, output: &mut Console) {
     }
 }
 
-/// Prints how many clients and servers there are, what is not known of them, and what to do next.
+/// Prints how many clients and servers there are and what is not known of them, what bypasses Flowgate, what could not be
+/// read, and what to do next.
 fn print_summary(result: &ScanResult, output: &mut Console) {
     let servers = || result.files.iter().flat_map(|found| &found.servers);
     let is_unknown = |traits: &GuessedTraits| {
@@ -171,7 +172,7 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
 fn not_read(unread: &[UnreadPackage]) -> Vec<String> {
     let named = unread.iter().take(MAX_NAMED).map(|unread| {
         let name = escaping::excerpt(&unread.name, 120);
-        // Long enough for the reason behind a long path.
+        // `why` can have a long path before the reason, so the limit is high.
         format!("{}: {name} {}", unread.client.name, escaping::excerpt(&unread.why, 400))
     });
     let more = unread.len().saturating_sub(MAX_NAMED);

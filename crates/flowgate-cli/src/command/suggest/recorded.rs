@@ -69,7 +69,7 @@ pub(super) fn refuse_watch_log(path: &Path) -> Result<(), InputError> {
         false => Ok(()),
         true => Err(InputError(format!(
             "{}: the file is a watch log, which has no content, so its calls cannot be judged again: give recorded traces of the \
-            same work, of `--traces` beside `--watch` or of `flowgate trace export --all`; `flowgate report` sums up the watch log",
+            same work, which `--traces` beside `--watch` or `flowgate trace export --all` writes; `flowgate report` sums up the watch log",
             path.display()
         ))),
     }

@@ -246,8 +246,8 @@ impl ReplaySetup<'_> {
 
     /// Removes unnecessary changes from `accepted`, beginning with the most harmful one. A change is unnecessary if
     /// just as many calls are stopped without it, for example because a later change permits the same calls. A change
-    /// without which the others do not compile is necessary. `left` is the number of calls that are stopped with all
-    /// changes.
+    /// without which the others do not compile is necessary. `policy` is the policy without any change, and `left` is
+    /// the number of calls that are stopped with all changes.
     fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));

@@ -60,7 +60,7 @@ impl Gateway<'_> {
             let parameters = answer.get("parameters").and_then(Value::as_object).filter(|_| from == 0);
             each(parameters.unwrap_or(&Map::new()), events);
             match answer.get("next").and_then(Value::as_u64) {
-                // Each answer has at least one event, so this ends.
+                // `next` must grow, so that a faulty answer cannot repeat the loop without end.
                 Some(next) if next > from => from = next,
                 _ => return Ok(()),
             }
@@ -70,6 +70,8 @@ impl Gateway<'_> {
     /// Prints every conversation of a client, or of all clients, each as one line. Conversations that cannot be
     /// replayed are reported and left out; the exit code is then 1.
     fn export_all(&self, client: Option<&str>, output: &mut Console) -> Result<u8, GatewayError> {
+        // The gateway lists the conversations with a number below `before`, the newest first, a part at a time. `next` in
+        // an answer is the value of `before` for the next part.
         let (mut found, mut code, mut before) = (0_usize, 0, i64::MAX);
         let chosen = client.map_or_else(String::new, |client| format!("&client={}", encode(client)));
         loop {

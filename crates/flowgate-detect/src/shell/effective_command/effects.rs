@@ -162,6 +162,7 @@ impl EffectiveCommand<'_, '_> {
             }
             // `-c` clears the history, and has no long form.
             "history" if self.has_option('c', "-c") => report(UnsafeCommandKind::History, Warning),
+            // Variables such as `HISTFILE` determine what the shell records.
             "unset" if self.any_argument(|text| text.starts_with("HIST")) => {
                 report(UnsafeCommandKind::History, Warning)
             }
@@ -184,9 +185,11 @@ impl EffectiveCommand<'_, '_> {
                     report(UnsafeCommandKind::DisableSecurity, Error);
                 }
             }
+            // A shell with the rights of root.
             "sudo" | "doas" if self.any_argument(|text| matches!(text, "-i" | "-s")) => {
                 report(UnsafeCommandKind::Privilege, Warning)
             }
+            // Membership in these groups gives the rights of root.
             "usermod" | "gpasswd"
                 if self.any_argument(|text| matches!(text, "sudo" | "wheel" | "root" | "docker")) =>
             {

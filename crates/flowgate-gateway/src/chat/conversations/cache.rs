@@ -1,7 +1,7 @@
 //! Keeps recently used conversations in memory.
 //!
-//! [`Conversations`](super::Conversations) owns the cache. When the number or the memory of the conversations exceeds its
-//! limit, the least recently used conversations that no request uses are evicted.
+//! [`Conversations`](super::Conversations) owns the cache. When the number or the memory of the conversations exceeds
+//! its limit, the least recently used conversations that no request uses are evicted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct ConversationCache {
 /// The time of a conversation's last use, and its approximate memory in bytes.
 #[derive(Debug, Default, Clone, Copy)]
 struct ConversationUse {
-    /// The value of [`ConversationCache::clock`] at the last use; 0 before the first one.
+    /// The value of [`ConversationCache::clock`] at the last use; 0 before the first use.
     at: u64,
     bytes: usize,
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_used_longest_ago_go_but_for_those_in_use() {
+    fn the_least_recently_used_conversations_without_a_request_are_evicted() {
         let key = |name: &str| ("client".to_owned(), name.to_owned());
         let mut memory = ConversationCache::new(300);
         let held = memory.cell(&key("held"));
@@ -102,6 +102,7 @@ mod tests {
             memory.cell(&key(name));
             memory.set_size(&key(name), 100);
         }
+        // The names of the conversations in memory, their size in bytes, and the number of entries by time of use.
         let left = |memory: &ConversationCache| {
             let mut names: Vec<String> = memory.cells.keys().map(|key| key.1.clone()).collect();
             names.sort();

@@ -1,12 +1,12 @@
 //! Carries a stored conversation over to the present policy of its client, after the policy or another setting that
-//! labels depend on has changed. [`super::load`] calls this file.
+//! labels depend on has changed. [`super::load`] calls this module.
 //!
 //! The chat is processed again under the present policy ([`Conversation::carry_over`]), so its texts and calls receive
 //! the labels of this policy. The messages of MCP servers are processed again by their proxies, with the recorded
 //! decisions of the earlier policy ([`flowgate_mcp::ProxyRuling`]), since the calls that it permitted have run. The new
 //! form of the turns is stored together with the next turn: until then, the database has the earlier form, and the next
-//! request carries the conversation over again. [`replay_carried_over`] and [`replay_carried_over_recording`] do the same
-//! for a person who views the conversation and for the review of a policy, and store nothing.
+//! request carries the conversation over again. [`replay_carried_over`] and [`replay_carried_over_recording`] do the
+//! same for a person who views the conversation and for the review of a policy, and store nothing.
 //!
 //! [`Conversation::carry_over`]: flowgate_guard::conversation::Conversation::carry_over
 
@@ -56,6 +56,7 @@ impl Conversations {
         let carried = carried.map(|inputs| {
             session.prefixes = session.history.prefixes();
             (session.turns, session.touched) = (opened.turns, Instant::now());
+            // The new form of the turns, which is stored together with the next turn.
             session.carried = Some(CarriedTurns {
                 config_fingerprint: client.spec.config_fingerprint.clone(),
                 key: key.into(),
@@ -69,7 +70,7 @@ impl Conversations {
                 .to_owned(),
             Err(why) => format!(
                 "the policy has changed since the conversation was stored, and the conversation cannot be carried over, so it \
-                starts over without its history: what the agent sends of this history is not trusted; {why}"
+                starts over without its history: what the agent sends of this history is not trusted; the reason: {why}"
             ),
         };
         let fields = vec![("conversation", handle.name().into())];
@@ -78,8 +79,9 @@ impl Conversations {
     }
 }
 
-/// Returns a profile of the client whose memory of quotations has `shown`, the texts that the database has. What is
-/// added to it does not become part of the memory of the client.
+/// Returns a separate profile of the client for [`replay_carried_over`]. Its memory of quotations has `shown`, the
+/// texts of the client in the database. Texts that are added to this memory do not become part of the client's own
+/// memory.
 pub(crate) fn profile_with(client: &ClientState, shown: ShownTexts) -> ClientProfile {
     let mut profile = client.separate_profile();
     if shown.has_forgotten {
@@ -102,13 +104,13 @@ pub(crate) fn replay_carried_over(
     profile: ClientProfile,
     at_end: &mut dyn FnMut(&Monitor),
 ) -> Result<(), RequestError> {
-    // 0: the conversation is not stored, so its number in the database does not matter.
+    // 0: the replayed state is never persisted, so its number in the database does not matter.
     let session = empty_state(client, 0, digest_key)?;
     carry_over_on(session, client, (digest_key, turns), profile, at_end)
 }
 
-/// Processes the turns of a conversation again as [`replay_carried_over`] does, with a monitor that records its inputs:
-/// `at_end` can have them judged again under another policy.
+/// Processes the turns of a conversation again as [`replay_carried_over`] does, with a monitor that records its inputs,
+/// so that `at_end` can judge them again under another policy.
 ///
 /// # Errors
 /// If a turn cannot be carried over; the message says which, and why.
@@ -124,7 +126,8 @@ pub(crate) fn replay_carried_over_recording(
     carry_over_on(session, client, (digest_key, turns), profile, at_end)
 }
 
-/// Processes the stored turns `turns` again on `session`, a conversation without turns, as [`replay_carried_over`] does.
+/// Processes the stored turns `turns` again on `session`, a conversation without turns, as [`replay_carried_over`]
+/// does.
 ///
 /// # Errors
 /// If a turn cannot be carried over; the message says which, and why.
@@ -190,6 +193,7 @@ fn carry_turns(
         let row = StoredTurn::write(steps, turn.answers).map_err(|_| {
             obstacle("its new form cannot be serialized to JSON, because of a bug in the gateway: report it")
         })?;
+        // The memory of the conversation is estimated from the size of the new form.
         session.values = session.values.saturating_add(count_values(row.as_bytes()));
         session.bytes = session.bytes.saturating_add(i64::try_from(row.len()).unwrap_or(i64::MAX));
         inputs.push(row.into());
@@ -198,8 +202,7 @@ fn carry_turns(
 }
 
 /// Processes inputs of the chat again on `session`. `profile` has the texts that the client was shown, and receives the
-/// texts of the inputs as well. Returns the inputs in their new stored form; `None` if nothing of them has to be
-/// stored.
+/// texts of the inputs as well. Returns the inputs in their new stored form; `None` if no input has to be stored.
 ///
 /// # Errors
 /// Why they cannot be carried over.
@@ -240,15 +243,15 @@ fn carry_event(
             "it has messages of the MCP server `{server}` that were stored in watch mode or by an earlier version"
         ));
     }
-    // `earlier` is the word from which the conversation in which the input was received has generated ids of requests.
-    // An input that was carried over before has it already.
+    // `earlier` is the word in the request ids that the proxy generated when the input was received; the proxy derives
+    // it from the key of the conversation's digests. An input that was carried over before has this word already.
     event.earlier.get_or_insert_with(|| earlier_key.text_digest(&server));
     if !session.proxies.carry_event(&mut session.conversation, &client.spec, &event) {
         return Err(format!(
-            "its messages of the MCP server `{server}` do not fit its record of what was sent and shown"
+            "its messages of the MCP server `{server}` do not match the recorded decisions about them"
         ));
     }
-    // What the server showed to the client is found when it is quoted.
+    // From now on, messages that quote the texts of the server are recognised.
     session.conversation.memorize(profile, &mut session.history);
     Ok(Some(StoredInput::Server(event)))
 }

@@ -1,5 +1,5 @@
 //! Finds the conversation that a request belongs to: by its name, by its chat, or by an earlier answer that it
-//! continues. `answer` and the MCP routes call this file.
+//! continues. `answer` and the MCP routes call this module.
 
 use axum::http::StatusCode;
 use flowgate_guard::history::SentChat;
@@ -12,9 +12,9 @@ use crate::virtual_keys::scope::stored_prefix;
 
 impl Conversations {
     /// Finds the conversation that a client names in its request (`requested_name`). Without a name, finds the
-    /// conversation whose history is the longest prefix of the chat; if there is none, generates a new name. The cache
-    /// is asked first, to save a query of the database. `scope` is the prefix of the names of all conversations of the
-    /// request's virtual key; `requested_name` includes it. Only conversations with this prefix are found.
+    /// conversation whose history is the longest prefix of the chat; if there is none, generates a new name. `scope` is
+    /// the prefix of the names of all conversations of the request's virtual key; `requested_name` includes it. Only
+    /// conversations with this prefix are found.
     ///
     /// # Errors
     /// If the database cannot be read, or the system has no random bytes for a name.
@@ -29,9 +29,11 @@ impl Conversations {
             None => {
                 let longest = chat.longest_prefix().map(|prefix| stored_prefix(scope, &prefix));
                 let existing = match longest {
-                    // A chat without a prefix begins a new conversation.
+                    // The chat has no earlier message of the model, so it begins a new conversation.
                     None => None,
                     Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
+                        // The cache, which saves most queries, knows only the longest prefix of each conversation. The
+                        // database knows all prefixes.
                         None => {
                             let prefixes: Vec<String> = {
                                 let prefixes = chat.prefixes();
@@ -42,6 +44,7 @@ impl Conversations {
                         cached => cached,
                     },
                 };
+                // A new name also begins with the scope, so that only requests of the same virtual key find it.
                 existing.map_or_else(|| generate_name().map(|name| scope.to_owned() + &name), Ok)?
             }
         };
@@ -66,13 +69,14 @@ impl Conversations {
         name: &str,
     ) -> Result<Option<ConversationHandle>, RequestError> {
         let handle = self.find_by_name(client, name);
-        // A locked cell is in use by another request, so the conversation exists or is about to.
+        // `try_lock` fails if another request uses the cell: the conversation then exists, or is about to be created.
         let is_in_memory = handle.cell.try_lock().map_or(true, |session| session.is_some());
         let exists = is_in_memory || self.store.has_conversation(&client.spec.name, name).await?;
         if exists {
             return Ok(Some(handle));
         }
-        // Invented names must not fill the cache, unless another request has begun to use the name.
+        // `find_by_name` has added an empty cell to the cache. It is removed, so that names that a client invents do
+        // not fill the cache. The cell stays if another request has begun to use it.
         let ConversationHandle { key, cell } = handle;
         drop(cell);
         let mut memory = self.memory();
@@ -83,7 +87,7 @@ impl Conversations {
     }
 }
 
-/// Generates a name for a new conversation that nobody can guess.
+/// Generates a name for a new conversation; nobody can guess the name.
 fn generate_name() -> Result<String, RequestError> {
     let broken = |_| {
         RequestError::new(

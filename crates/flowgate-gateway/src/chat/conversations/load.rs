@@ -58,11 +58,12 @@ impl Conversations {
         handle: &ConversationHandle,
         opened: OpenedConversation,
     ) -> Result<ConversationState, RequestError> {
-        // `opened` may have only the turns that were not in memory when it was read.
+        // `opened` may have only the turns that were not in memory when it was read. The replay needs all turns.
         let opened = match turn_count(&opened) == opened.turns {
             true => opened,
             false => self.open(client, handle, 0).await?,
         };
+        // The conversation was stored under another policy or other settings that labels depend on.
         if opened.config_fingerprint != client.spec.config_fingerprint {
             if let Some(session) = self.carry_over(client, handle, &opened).await? {
                 return Ok(session);

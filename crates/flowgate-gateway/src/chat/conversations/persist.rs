@@ -23,9 +23,9 @@ use crate::virtual_keys::scope::stored_prefix;
 
 impl Conversations {
     /// Stores the inputs of a turn, and the state that changes with them, and releases the lease of the conversation.
-    /// Until this succeeds, the caller may send only the text that the guard released early. A turn that was
-    /// abandoned, or that cannot be stored, is dropped with its conversation, which the next request loads from the
-    /// database. Logs the failures of extern predicates, and the sources whose oldest texts were forgotten.
+    /// Until this succeeds, the caller may send only the text that the guard released early. If the turn was abandoned
+    /// or cannot be stored, drops the conversation from memory; the next request then loads its last stored state. Logs
+    /// the failures of extern predicates, and the sources whose oldest texts were forgotten.
     ///
     /// # Errors
     /// If the turn could not be stored. The caller must then send no more of it.
@@ -191,9 +191,9 @@ impl Conversations {
             let tenant = client.spec.tenant.clone();
             DatabaseError::ExternalState { tenant, reason }
         })?;
-        // `settled` is the number of changes of the labels at the last time when they equalled the cached record.
+        // While the monitor's counter of changes is the same, so are the labels. `settled` is the value of the counter
+        // when the labels were last equal to the record; only if it differs are they compared again.
         let change_count = Some(session.conversation.monitor().external_state_changes());
-        // The labels may have changed since they were last compared with the record.
         if session.settled != change_count {
             let written = session.conversation.monitor().external_state_record().to_string();
             session.settled = change_count.filter(|_| written == before);
@@ -225,7 +225,8 @@ impl Conversations {
                 DatabaseError::ExternalState { tenant, reason }
             })?;
         }
-        // A stamp makes the write show in the record even if the label of the store is unchanged.
+        // The stamp is unique, so the record changes with each write to a store, even if the label of the store does
+        // not. The other gateways and conversations of the tenant therefore notice the write.
         let stamp = random::unguessable_name().map_err(|_| DatabaseError::NoRandomBytes)?;
         session.conversation.stamp_writes(&stamp);
         let written = session.conversation.monitor().external_state_record().to_string();
@@ -238,8 +239,8 @@ impl Conversations {
 }
 
 /// Returns `learned`, the texts that a client was shown in a turn, in the form in which the database stores them;
-/// `None` if there are none, and no source has forgotten any. `next_text` is the number of the first stored text that
-/// this gateway has not loaded.
+/// `None` if the turn has no such text, and no source has forgotten its oldest texts. `next_text` is the number of the
+/// first stored text that this gateway has not loaded.
 fn new_shown_texts(client: &str, next_text: i64, learned: &history::LearnedTexts) -> Option<NewShownTexts> {
     if learned.texts.is_empty() && learned.full.is_empty() {
         return None;

@@ -73,13 +73,15 @@ impl ConversationState {
         }
         let actions = self.proxies.handle_event(&mut self.conversation, client, &event);
         let verdicts = self.proxies.take_judgements(&event.server);
+        // The decisions of the policy are stored with the input, so that it can be carried over to another policy.
         event.rulings = self.proxies.take_rulings(&event.server);
         self.unpersisted.push(StoredInput::Server(event));
         (actions, verdicts)
     }
 
-    /// Returns the actions for a server's message that changes no state and is therefore not stored; `None` if the
-    /// message must be processed as an input, or the client may not use this server.
+    /// Passes `text`, a message of an MCP server, to the proxy of the server if the message changes no state and is
+    /// therefore not stored, and returns the resulting actions. `None` if the message must be processed as an input
+    /// ([`Self::handle_proxy_event`]), or the client may not use this server.
     pub(crate) fn handle_stateless_message(
         &mut self,
         client: &ClientSettings,
@@ -107,9 +109,9 @@ impl ConversationState {
         !self.conversation.journal().is_empty() || !self.unpersisted.is_empty()
     }
 
-    /// Adds the parameters of the policy that belong to the caller's virtual key or token (`key`), if the conversation
-    /// is empty. Otherwise they are among its stored inputs already: callers with other parameters have other
-    /// conversations.
+    /// Adds the parameters of the policy that belong to the caller's virtual key or token (`key`) to a conversation
+    /// without events. A conversation with events has them among its stored inputs already, since callers with
+    /// different parameters never share a conversation.
     pub(crate) fn add_caller_parameters(&mut self, key: Option<&ValidKey>) {
         let input = key.map(|key| &key.input).filter(|input| !input.is_empty());
         if let Some(input) = input.filter(|_| self.conversation.monitor().trace().is_empty()) {
@@ -156,7 +158,8 @@ impl ConversationState {
                 StoredInput::Server(event) => (Vec::new(), Some(event)),
             };
             if let Some(event) = server_event.as_ref().filter(|event| event.earlier.is_some()) {
-                // An input that was carried over has no verdicts: the earlier policy judged it.
+                // `earlier` marks an input that was carried over. It has no verdicts, since the earlier policy judged
+                // it.
                 if !self.proxies.carry_event(&mut self.conversation, &client.spec, event) {
                     return None;
                 }
@@ -164,8 +167,8 @@ impl ConversationState {
                 self.proxies.handle_event(&mut self.conversation, &client.spec, &event);
                 verdicts.extend(self.proxies.take_judgements(&event.server));
             }
-            // For an event of a server, there are no inputs, and the replay only adds the texts that the server showed
-            // to the client to the history.
+            // Replays the inputs of the chat. For an event of a server, `inputs` is empty; this call then only adds
+            // what the server showed to the client to the history.
             verdicts.extend(self.conversation.replay(&mut profile, &mut self.history, &inputs).ok()?);
         }
         // Calls that ran are discarded, because they were recorded when they first ran.

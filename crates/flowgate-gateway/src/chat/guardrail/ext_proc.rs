@@ -3,11 +3,12 @@
 //! each of them to [`ExtProcStream::process`]. `messages` defines the messages.
 //!
 //! Envoy passes on exactly what was judged: the gateway encodes the bodies of the request and of the answer again from
-//! what it has decoded. Only requests for an answer of a model and for the list of models are permitted; every other
-//! request is refused, and so is a body that Envoy does not send in one piece.
+//! what it has decoded, and Envoy sends these bodies in place of those that arrived. Only requests for an answer of a
+//! model and for the list of models are permitted; every other request is refused, and so is a body that does not
+//! arrive in one piece.
 //!
-//! The stream must not end with the status OK before everything was judged: otherwise, Envoy continues without the
-//! external processor.
+//! The stream of messages must not end with the status OK before everything was judged: otherwise, Envoy passes on the
+//! rest without a judgement.
 
 pub(crate) mod messages;
 
@@ -34,14 +35,13 @@ use messages::{
 };
 
 /// Why a request with a tool of the provider is refused.
-const PROVIDER_TOOL: &str = "the request declares a tool that the provider runs, which would run without a judgement here: leave the tool out";
+const PROVIDER_TOOL: &str =
+    "the request declares a tool that the provider runs without asking this gateway: leave the tool out";
 /// Why a request that continues an earlier answer is refused: this gateway does not store the answers that pass through
 /// the external processor, so it cannot find one by its id.
-const EARLIER_ANSWER: &str =
-    "`previous_response_id` refers to a chat at the provider, which has no label here: send the whole chat";
-/// Why a request that refers to items of earlier answers is refused, for the same reason.
-const EARLIER_ITEM: &str =
-    "`input` refers to items at the provider, which have no label here: send the items themselves";
+const EARLIER_ANSWER: &str = "`previous_response_id` refers to a chat at the provider, which this gateway cannot read and judge: send the whole chat";
+/// Why a request that refers to items of earlier answers is refused: this gateway cannot find these items either.
+const EARLIER_ITEM: &str = "`input` refers to items at the provider, which this gateway cannot read and judge: send the items themselves";
 
 /// The state of the judgement of one HTTP request and its response.
 #[derive(Debug)]
@@ -95,15 +95,15 @@ impl ExtProcStream {
         &self.received.client.spec.name
     }
 
-    /// Answers a message. A message that does not fit what has arrived before is answered with a refusal of the HTTP
-    /// request.
+    /// Answers `request`, a message of Envoy about the HTTP request. A message that does not fit what has arrived
+    /// before is answered with a refusal of the HTTP request. `presence` says whether Envoy still waits.
     pub(crate) async fn process(
         &mut self,
         routes: &ModelRoutes,
         request: ProcessingRequest,
         presence: &ClientPresence,
     ) -> ProcessingResponse {
-        // A stream that fails below stays refused.
+        // If anything below fails, this stage stays, so every later message is refused.
         let stage = std::mem::replace(&mut self.stage, Stage::Refused);
         let api = match &stage {
             Stage::AwaitsRequest(api, _) | Stage::AwaitsAnswer(api, _) | Stage::AwaitsBody(api, ..) => *api,
@@ -120,8 +120,11 @@ impl ExtProcStream {
         }))
     }
 
-    /// Answers an event of Envoy at this stage, and sets the next stage. Fails if the event does not fit the stage, or
-    /// if its headers or its body are refused; the stream then stays refused.
+    /// Answers `event`, which has arrived at Envoy, at this `stage`, and sets the next stage.
+    ///
+    /// # Errors
+    /// If the event does not fit the stage, or if its headers or its body are refused. The caller has set the stage
+    /// [`Stage::Refused`], which then stays.
     async fn next(
         &mut self,
         routes: &ModelRoutes,
@@ -157,6 +160,7 @@ impl ExtProcStream {
             (Stage::Passes, Some(ProcessingEvent::ResponseBody(_))) => {
                 (Stage::Passes, ProcessingAnswer::ResponseBody(CommonAnswer::default()))
             }
+            // Trailers are not judged: they pass at every stage.
             (stage, Some(ProcessingEvent::RequestTrailers(_))) => {
                 (stage, ProcessingAnswer::RequestTrailers(Ignored {}))
             }
@@ -169,7 +173,8 @@ impl ExtProcStream {
         Ok(answer)
     }
 
-    /// Judges the body of a request. Returns the decoded request, and the body that the model's server receives.
+    /// Judges the body of a request. Returns the decoded request, which is held until the answer arrives, and the body
+    /// that the model's server receives. `target` is the model and the method in the address, in Gemini's API.
     ///
     /// # Errors
     /// Why the request is refused. In watch mode the policy refuses nothing. A freeze, a limit or a failure of the
@@ -196,7 +201,8 @@ impl ExtProcStream {
             if !decoded.item_references.is_empty() {
                 return Err(NotPermitted::because(EARLIER_ITEM.to_owned()));
             }
-            // The proxy sends the request to the model's server, and nothing there would run the tool.
+            // The provider would run the tool without a judgement. On the model routes, the gateway itself runs the
+            // calls of such a tool; here, it only judges what the proxy passes on.
             if !decoded.provider_tools.is_empty() {
                 return Err(NotPermitted::because(PROVIDER_TOOL.to_owned()));
             }
@@ -204,8 +210,9 @@ impl ExtProcStream {
                 Some(target) => decoded.addressed_to(target),
                 None => decoded,
             };
+            // The API can lack a feature of the decoded request, which would be lost when the request is encoded again.
             if let Some(feature) = api.unsupported_feature(&decoded.request) {
-                return Err(NotPermitted::because(format!("the gateway does not support {feature}")));
+                return Err(NotPermitted::because(format!("the request cannot be passed on: {feature}")));
             }
             let decoded = Arc::new(decoded);
             judged = Some(HeldChat { chat: Arc::clone(&decoded), _share: share });
@@ -240,8 +247,8 @@ impl ExtProcStream {
         let outcome = async {
             let _share = routes.reserve_chat(text)?;
             let mut completion = decode_answer(api, form, text)?;
-            // Keeps only the readable texts of the reasoning: its seal, which only the model's server can read, cannot
-            // be judged.
+            // Keeps only the readable texts of the reasoning. The reasoning also has a seal, which only the model's
+            // server can read and which therefore cannot be judged.
             for thought in &mut completion.thoughts {
                 *thought = flowgate_lm::chat::ReasoningPart {
                     texts: std::mem::take(&mut thought.texts),
@@ -298,7 +305,7 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
     let refuse = |why: &str| Err(RequestError::new(StatusCode::FORBIDDEN, why));
     let (Some(method), Some(path)) = (headers.get(":method"), headers.get(":path")) else {
         return refuse(
-            "`:method` or `:path` of the request occurs twice or is not UTF-8: send each of them once",
+            "`:method` or `:path` of the request occurs twice or is not UTF-8: send each of them once, as UTF-8",
         );
     };
     // `get` returns an empty text for an absent header.
@@ -306,11 +313,12 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
         return refuse("the body of the request is compressed: send it uncompressed");
     }
     let path = path.split('?').next().unwrap_or_default();
+    // `end_of_stream` is true if the request has no body.
     match (method, headers.end_of_stream) {
         ("POST", false) => match api_of(path) {
             Some((api, target)) => Ok(Stage::AwaitsRequest(api, target)),
             None => refuse(
-                "the path is not that of a request for an answer of a model: send it past the external \
+                "the path does not belong to a request for an answer of a model: send the request past the external \
                  processor",
             ),
         },
@@ -325,7 +333,8 @@ fn request_stage(headers: &HttpHeaders) -> Result<Stage, RequestError> {
 /// Returns the API of a request, which the end of its path determines, and in Gemini's API also the model and the
 /// method in the path. `None` if it is not a request for an answer of a model.
 fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
-    // The path of such an API depends neither on the model nor on streaming.
+    // The path of an API that is not addressed (in which the path does not name the model) depends neither on the model
+    // nor on streaming, so any arguments of `path` will do.
     let has_path = |api: &Api| !api.form().is_addressed() && path.ends_with(&*api.path("", false));
     if let Some(api) = Api::ALL.into_iter().find(has_path) {
         return Some((api, None));
@@ -341,8 +350,8 @@ fn api_of(path: &str) -> Option<(Api, Option<Target>)> {
 /// If the response belongs to a request that was not judged, or its body cannot be judged.
 fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAnswer), RequestError> {
     let status = headers.get(":status").and_then(|status| status.parse::<u16>().ok()).unwrap_or(200);
-    // Errors of the model's server and of the proxy itself have no answer of a model. A response without a readable
-    // status is not taken for an error, so it is judged.
+    // Errors of the model's server and of the proxy itself contain no answer of a model, so they pass without a
+    // judgement. A response without a readable status counts as 200, so it is judged.
     let is_error = status >= 400;
     match stage {
         // The proxy can send an error of its own before this gateway has judged the request.
@@ -386,8 +395,7 @@ fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
     })
 }
 
-/// Decodes the answer of a model's server, whose body is `text`: one JSON value, or a stream of events that has arrived
-/// completely.
+/// Decodes the answer of a model's server from its body, `text`: one JSON value, or a complete stream of events.
 fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, NotPermitted> {
     let unreadable = |_| {
         NotPermitted::because(
@@ -418,11 +426,11 @@ fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, N
     }
 }
 
-/// Encodes the answer `completion` to the request `decoded`, in the form in which it arrived. The agent receives this
-/// text and not that of the model's server, so that it receives exactly what was judged.
+/// Encodes the answer `completion` to the request `decoded`; `form` is the form in which the answer arrived. The agent
+/// receives this text and not that of the model's server, so that it receives exactly what was judged.
 fn encode_answer(api: Api, form: AnswerForm, decoded: &ReceivedRequest, completion: &Completion) -> Vec<u8> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    // The id only tells answers apart.
+    // The id only tells answers apart, so it may lack the random part if the system has no random bytes.
     let id = format!("flowgate-{}", random::unguessable_name().unwrap_or_default());
     let head = ResponseHead {
         id: &id,
@@ -445,6 +453,7 @@ mod tests {
     use super::messages::{HeaderMap, HeaderValue, ProtocolConfiguration};
     use super::*;
 
+    /// Returns headers in the form of Envoy, which has the values in `raw_value`.
     fn headers(pairs: &[(&str, &str)], end_of_stream: bool) -> HttpHeaders {
         let header = |(key, value): &(&str, &str)| HeaderValue {
             key: (*key).to_owned(),
@@ -459,6 +468,7 @@ mod tests {
 
     #[test]
     fn only_requests_for_answers_and_lists_of_models_begin() {
+        // `more` are further headers. `expected` is the API, in Gemini's API with the model, or `passes` or `refused`.
         let check = |method: &str, path: &str, has_body: bool, more: &[(&str, &str)], expected: &str| {
             let head = [&[(":method", method), (":path", path)], more].concat();
             let found = match request_stage(&headers(&head, !has_body)) {
@@ -500,6 +510,8 @@ mod tests {
         );
     }
 
+    /// Only the answer to a judged request is judged. A response at any other stage is refused, unless it is an error
+    /// or nothing has to be judged.
     #[test]
     fn answers_belong_to_judged_requests() {
         let memory = Arc::new(tokio::sync::Semaphore::new(100));
@@ -517,6 +529,8 @@ mod tests {
             ("passes", &|| Stage::Passes),
             ("refused", &|| Stage::Refused),
         ];
+        // At each of the stages, a response with the headers `head`, and without a body if `is_end`, is refused,
+        // passes, or is judged when its body arrives in the form `Json` or `Events`.
         let check = |head: &[(&str, &str)], is_end: bool, expected: [&str; 6]| {
             for ((name, stage), expected) in stages.iter().zip(expected) {
                 let found = match answer_stage(stage(), &headers(head, is_end)) {
@@ -548,6 +562,8 @@ mod tests {
 
     #[test]
     fn a_proxy_that_would_not_obey_is_refused() {
+        // `modes` are the numbers of the modes in which the bodies of requests and of responses arrive: 2 is
+        // `BUFFERED`.
         let check = |observability_mode: bool, modes: Option<(i32, i32)>, expected: bool| {
             let protocol_config = modes.map(|(request_body_mode, response_body_mode)| {
                 ProtocolConfiguration { request_body_mode, response_body_mode }
@@ -588,7 +604,7 @@ mod tests {
             let encoded = encode_answer(Api::ChatCompletions, form, &decoded, &completion);
             let text = String::from_utf8(encoded).unwrap();
             assert_eq!(decode_answer(Api::ChatCompletions, form, &text).unwrap(), completion, "{text}");
-            // A part of an answer is none.
+            // The beginning of an answer cannot be decoded.
             let half = text.get(..text.len() / 2).unwrap();
             assert!(decode_answer(Api::ChatCompletions, form, half).is_err(), "{half}");
         }

@@ -1,10 +1,10 @@
-//! Reads and writes the messages of LiteLLM's generic guardrail API: the chat before LiteLLM asks a model, and the
-//! answer of the model, which comes without the chat.
+//! Reads and writes the messages of LiteLLM's generic guardrail API. LiteLLM sends one message with the chat before it
+//! asks a model, and another one with the answer of the model, without the chat. `guardrail` calls this module.
 //!
-//! LiteLLM sends the texts of a chat twice: as a list, and in `structured_messages`, which has roles, calls and the ids
-//! of outputs. Only `structured_messages` can be judged. A text, an image or a call that is missing there would be read
-//! by the model without being judged, so such a request is refused, and so is every request without
-//! `structured_messages`. `guardrail` calls this file.
+//! LiteLLM sends the texts of a chat twice: as a list (`texts`), and in `structured_messages`, which also has roles,
+//! calls and the ids of outputs. Only `structured_messages` can be judged, so a request without them is refused. A
+//! text, an image or a call that is missing in them would reach the model without a judgement, so such a request is
+//! refused as well.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 /// The longest `litellm_call_id`, in bytes.
 const MAX_CALL_ID: usize = 256;
-/// What separates the texts of several alternatives of an answer.
+/// The separator between the texts of an answer with several alternatives, which are judged as one text.
 const TEXT_SEPARATOR: &str = "\n\n";
 
 /// A message of LiteLLM.
@@ -85,7 +85,11 @@ pub(super) fn blocked(reason: &str) -> Value {
     json!({"action": "BLOCKED", "blocked_reason": format!("flowgate: {reason}")})
 }
 
-/// Returns the chat in the fields of a request, as the text of a request for chat completions.
+/// Reads the chat from `fields`, the fields of LiteLLM's message, and returns it as the text of a request for chat
+/// completions, without the fields that LiteLLM adds for providers.
+///
+/// # Errors
+/// If the message has no chat, or has a text, an image or a call that the chat lacks.
 fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
     let messages = list(fields, "structured_messages")?;
     if messages.is_empty() {
@@ -99,7 +103,11 @@ fn read_chat(fields: &Map<String, Value>) -> Result<String, String> {
     Ok(json!({"model": model, "messages": messages, "tools": list(fields, "tools")?}).to_string())
 }
 
-/// Returns the answer of a model in the fields of a request. Alternatives (`n`) count as one answer with all calls.
+/// Reads the answer of a model from `fields`, the fields of LiteLLM's message. If the client has requested several
+/// alternatives (`n`), they are judged as one answer with all of their texts and calls.
+///
+/// # Errors
+/// If the answer has images, or a text or a call that cannot be read.
 fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
     if !list(fields, "images")?.is_empty() {
         return Err("the answer has images, which cannot be judged: ask the model for text".to_owned());
@@ -116,8 +124,8 @@ fn read_answer(fields: &Map<String, Value>) -> Result<Completion, String> {
 const NO_CALL: &str = "an item of `tool_calls` is not a call of a function, and only such calls can be judged: offer the model functions only";
 
 /// Reads a call of a function; `None` for any other value. A call without `type` counts as a call of a function. A
-/// missing id and missing arguments are read as empty texts: a streamed call can lack its id, which is not needed here,
-/// since no output refers to it.
+/// missing id or missing arguments are read as an empty text: a call in a streamed answer can lack its id, and the id
+/// is not needed here.
 fn read_call(call: &Value) -> Option<ToolCall> {
     if !matches!(call.get("type"), None | Some(Value::Null)) && call.get("type")? != "function" {
         return None;
@@ -141,8 +149,11 @@ fn list<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<&'f [Value], S
     }
 }
 
-/// Checks that each text, image and call of a request is also in its messages, where it is judged. A text or an image
-/// counts as being there if any string in a message equals it.
+/// Checks that each text, image and call in the other `fields` of a request is also in its `messages`, where it is
+/// judged. A text or an image counts as being in a message if any string of the message equals it.
+///
+/// # Errors
+/// Which field has an item that no message has, or an item that cannot be read.
 fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(), String> {
     let mut known = HashSet::new();
     messages.iter().for_each(|message| collect_texts(message, &mut known));
@@ -194,9 +205,11 @@ fn collect_texts<'v>(value: &'v Value, known: &mut HashSet<&'v str>) {
 const PROVIDER_FIELDS: [&str; 5] =
     ["cache_control", "provider_specific_fields", "reasoning_content", "reasoning_items", "thinking_blocks"];
 
-/// Returns a message without the fields in [`PROVIDER_FIELDS`] and without null fields, also in its parts and its
-/// calls. The texts, names and arguments in it are unchanged. Returns null if it is not an object.
+/// Returns a message without the fields in [`PROVIDER_FIELDS`] and without null fields. These are also removed from the
+/// parts and the calls of the message. Texts, names and arguments are unchanged. Returns null if the message is not an
+/// object.
 fn without_provider_fields(message: Value) -> Value {
+    // Removes these fields from an object, but not from the values in it.
     let clean = |value: Value| match value {
         Value::Object(mut fields) => {
             fields.retain(|name, field| !field.is_null() && !PROVIDER_FIELDS.contains(&name.as_str()));
@@ -226,6 +239,7 @@ mod tests {
         GuardrailRequest::read(body.to_string().as_bytes()).map(|request| request.input)
     }
 
+    /// The chat has the messages without null fields and without fields for providers. Unknown fields are ignored.
     #[test]
     fn chats_are_read_from_the_messages() {
         let messages = json!([

@@ -1,10 +1,11 @@
-//! Judges a chat with a model that another gateway asks: replays the chat in a conversation of one request, which is
-//! not stored, and judges each message of the model as if this gateway had received it from the model. `guardrail`
-//! calls it for both of its protocols.
+//! Judges a chat between an agent and a model that runs through another gateway. Replays the chat in a conversation
+//! that exists for this request only, and judges each message of the model as if this gateway had received it from the
+//! model. `guardrail` calls this module for both of its protocols.
 //!
 //! The other gateway has shown the model the whole chat. So the conversation runs under the method *everything*, under
-//! which a message of the model carries the labels of everything before it, and a chat is stopped if this gateway would
-//! have hidden a part of it from the model. No person is asked: a call that a person would have to allow is stopped.
+//! which a message of the model carries the labels of everything before it. A chat is stopped if this gateway would
+//! have hidden a part of the chat from the model. No person is asked: a call that a person would have to allow is
+//! stopped.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ use crate::chat::turn_start::to_offered_tool;
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::RequestError;
 
-/// The most messages of the model in one chat: each is judged with every request.
+/// The most messages of the model in one chat. All of them are judged again with every request, so more would take too
+/// long.
 const MAX_ANSWERS: usize = 1000;
 /// The reason for a chat that exceeds a limit of a conversation or of a turn.
 const TOO_LONG: &str = "the chat is too long to be judged: begin a new one";
@@ -75,19 +77,21 @@ pub(super) struct RecordedChat<'c> {
     pub(super) session: ConversationState,
     /// What the operator declares about the client, and the texts of this chat.
     profile: ClientProfile,
-    /// The digests of the first messages, whose number is `covered`.
+    /// The digests of the messages that were replayed so far.
     digests: Arc<MessageDigests>,
+    /// The number of messages in `digests`: the first ones of the chat.
     covered: usize,
     /// The number of tools on offer.
     tools: usize,
 }
 
 impl<'c> RecordedChat<'c> {
-    /// Replays a chat. Unmarked parts of user messages have the provenance `default_source`, if that is given. Stops
-    /// early if the client has disconnected.
+    /// Replays a chat up to the next message of the model. Unmarked parts of user messages have the provenance
+    /// `default_source`, if that is given. Stops early if the client has disconnected (`presence`).
     ///
     /// # Errors
-    /// If the policy stops a message or does not permit an earlier call, or the chat is incomplete or too long.
+    /// If the policy stops a message, does not permit an earlier call, or hides a part of the chat from the model. Also
+    /// if the chat is incomplete or too long, or the client has disconnected.
     pub(super) fn replay(
         client: &'c ClientState,
         received: &ReceivedRequest,
@@ -104,7 +108,8 @@ impl<'c> RecordedChat<'c> {
         session.conversation.offer_tools(tools)?;
         let mut chat =
             Self { client, session, profile, digests: Arc::default(), covered: 0, tools: tool_count };
-        // The index after the last message of the model so far.
+        // The index after the last message of the model so far. The messages from there up to the next message of the
+        // model are added to the conversation together.
         let mut answered = 0;
         for (index, message) in messages.iter().enumerate() {
             let Message::Assistant { text, calls, .. } = message else { continue };
@@ -130,7 +135,7 @@ impl<'c> RecordedChat<'c> {
     /// # Errors
     /// If a rule stops a text of the chat, or the model may not read a part of it.
     pub(super) fn judge_request(mut self) -> Result<(), NotPermitted> {
-        // The empty message ends the turn, which reports what rules stop.
+        // A turn reports the texts that rules stop when it ends. An empty message of the model ends it.
         let turn = self.step(Completion::default())?;
         check_texts(&turn)
     }
@@ -147,19 +152,22 @@ impl<'c> RecordedChat<'c> {
         let texts = || turn.replies.iter().chain(&turn.thoughts);
         if texts().any(|text| !text.withheld.is_empty()) {
             return Err(NotPermitted::Stopped(StoppedChat {
-                reason: "a rule of the policy withholds the reply of the model".to_owned(),
+                reason: "a rule of the policy withholds the reply of the model: ask the model for something else, or \
+                    ask the operator of the gateway"
+                    .to_owned(),
                 judged: turn.judged,
                 withheld: turn.withheld,
             }));
         }
-        // The other gateway passes on what the model has written, and not the text that this gateway would show. So a
-        // text that this gateway would change is stopped. To look at `disarmed`, the list of addresses that were made
-        // unusable in the shown text, is not enough: some of these are not listed, nor are permitted addresses that are
-        // written in another form. So the texts are compared as well.
+        // The other gateway passes on the text that the model has written, and not the text that this gateway would
+        // show. So a text that this gateway would change is stopped. `disarmed` lists addresses that this gateway has
+        // made unusable in the text, but not all of them, and no permitted addresses that it has rewritten in their
+        // canonical form. So the written texts are compared with the shown ones as well.
         let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
         if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {
-                reason: "the reply of the model has an address that the policy does not permit in a reply"
+                reason: "the reply of the model has an address that the policy does not permit in a reply, or permits \
+                    only in another spelling: ask the model for a reply without addresses"
                     .to_owned(),
                 judged: turn.judged,
                 withheld: Vec::new(),
@@ -168,8 +176,9 @@ impl<'c> RecordedChat<'c> {
         Ok(turn.judged)
     }
 
-    /// Adds the messages with the indices `new` to the conversation; none of them is a message of the model. If `new`
-    /// is empty, the model continues after its last message.
+    /// Adds the messages with the indices `new` in `messages`, the whole chat, to the conversation. None of them
+    /// is a message of the model. `sources` is the declared provenance of the whole chat. If `new` is empty, the model
+    /// continues without a message in between.
     ///
     /// # Errors
     /// If the conversation has no room, or its history lacks one of the messages before the new ones.
@@ -202,7 +211,8 @@ impl<'c> RecordedChat<'c> {
     }
 
     /// Adds `answer`, the next message of the model, to the conversation, and returns the turn that ends with this
-    /// message. Calls that may run count as run; all others are refused.
+    /// message. The calls that the policy permits count as run; all others are refused, and the verdicts in the turn
+    /// say why.
     ///
     /// # Errors
     /// If the model may not read a part of the chat, or a limit of the conversation or of the turn is reached.
@@ -215,7 +225,7 @@ impl<'c> RecordedChat<'c> {
         }
         let conversation = &mut self.session.conversation;
         let calls = answer.calls.into_iter().map(|call| named_for_model(self.client, conversation, call));
-        // A message without text has no reply that could have been cut off.
+        // `stop` says, for example, that the reply was cut off. A message without text has no such reply.
         let stop = if answer.text.is_empty() { Stop::End } else { answer.stop };
         let answer = Completion { calls: calls.collect(), stop, ..answer };
         conversation.accept_completion(answer);
@@ -258,7 +268,7 @@ fn not_cleared() -> NotPermitted {
     )
 }
 
-/// Returns the refusal of a chat for a reason in its history.
+/// Returns the refusal of a chat because of one of its earlier messages; `stopped` is the refusal of this message.
 fn in_history(stopped: NotPermitted) -> NotPermitted {
     match stopped {
         NotPermitted::Stopped(stopped) => NotPermitted::Stopped(StoppedChat {
@@ -270,7 +280,7 @@ fn in_history(stopped: NotPermitted) -> NotPermitted {
     }
 }
 
-/// Returns the texts of an answer of the model that an agent can show.
+/// Returns the texts of an answer that an agent can show to a person: the reply and the readable reasoning.
 fn texts_of(answer: &Completion) -> Vec<String> {
     let thoughts = answer.thoughts.iter().flat_map(|thought| &thought.texts);
     std::iter::once(&answer.text).chain(thoughts).filter(|text| !text.is_empty()).cloned().collect()
@@ -281,8 +291,8 @@ fn texts_of(answer: &Completion) -> Vec<String> {
 /// output without its call would not have the label of its tool. Also refuses calls with equal ids in one message, and
 /// more than [`MAX_ANSWERS`] messages of the model.
 fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
-    // The ids of those calls of the model's last message whose output has not come yet, and the number of the model's
-    // messages.
+    // `open` has the ids of those calls of the model's last message whose output has not been found yet. `answers` is
+    // the number of the model's messages.
     let mut open: Vec<&str> = Vec::new();
     let mut answers = 0_usize;
     for message in messages {
@@ -323,8 +333,8 @@ fn check_completeness(messages: &[Message]) -> Result<(), NotPermitted> {
     Ok(())
 }
 
-/// Returns the tools of a request, and the tools that the chat has called but that the request no longer offers:
-/// without them, their calls could not be replayed.
+/// Returns the tools of a request, and the tools that the model has called in the chat but that the request no longer
+/// offers: the calls of a tool that is not on offer could not be replayed.
 fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<OfferedTool> {
     let request = &received.request;
     let mut tools: Vec<OfferedTool> =
@@ -354,13 +364,18 @@ fn offered_tools(client: &ClientState, received: &ReceivedRequest) -> Vec<Offere
 /// the client's name for the tool.
 fn named_for_model(client: &ClientState, conversation: &Conversation, call: ToolCall) -> ToolCall {
     let name = conversation.tool_name(&client.spec.tool_of(&call.name)).map(str::to_owned);
-    // A tool that is not on offer has no name there. The call gets a name that no tool has, and is therefore refused.
+    // A tool that is not on offer has no such name. Its call receives a name that no tool has, and is therefore
+    // refused.
     ToolCall { name: name.unwrap_or_else(|| format!("{} (not on offer)", call.name)), ..call }
 }
 
 /// Checks that each call of a message was permitted and would run unchanged. `calls` are the calls as the model has
-/// written them, and `turn` has the permitted calls and the verdicts.
+/// written them, and `turn` has the verdicts and the permitted calls as this gateway would hand them over.
+///
+/// # Errors
+/// Why the message is stopped, with the verdicts.
 fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<(), NotPermitted> {
+    // The refusal for `reason`, with the verdicts of the turn for the audit log.
     let stopped = |reason| {
         let (judged, withheld) = (turn.judged.clone(), turn.withheld.clone());
         Err(NotPermitted::Stopped(StoppedChat { reason, judged, withheld }))
@@ -372,7 +387,8 @@ fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<
         || !calls.iter().zip(&turn.calls).all(|(made, ran)| is_same(client, made, ran))
     {
         return stopped(
-            "a call of the model is malformed, names a tool that is not on offer, or exceeds the limit on calls".to_owned(),
+            "a call of the model is malformed, names a tool that the request does not offer, or exceeds the limit on calls"
+                .to_owned(),
         );
     }
     Ok(())
@@ -388,10 +404,14 @@ fn is_same(client: &ClientState, made: &ToolCall, ran: &HandedOverCall) -> bool 
 }
 
 /// Checks that no rule stops a message or an output of the turn, and that the turn did not end early.
+///
+/// # Errors
+/// Why the chat is stopped.
 fn check_texts(turn: &Turn) -> Result<(), NotPermitted> {
     if !turn.rule_messages.is_empty() {
         return Err(NotPermitted::because(
-            "a rule of the policy stops a message of the chat or an output of a tool",
+            "a rule of the policy stops a message of the chat or an output of a tool: begin a new chat, or ask the operator \
+             of the gateway",
         ));
     }
     // A turn ends early because a limit is reached, or there is no room for the chat.
@@ -401,7 +421,7 @@ fn check_texts(turn: &Turn) -> Result<(), NotPermitted> {
     }
 }
 
-/// Describes why a call is not permitted, without content.
+/// Describes for the program behind the other gateway why a call is not permitted. The text has no content of the chat.
 fn objection_to(client: &ClientState, verdict: &CallVerdict) -> String {
     let tool = client.spec.name_of(&verdict.tool);
     let mut reasons: Vec<String> = verdict.reasons.iter().map(describe).collect();
@@ -416,8 +436,8 @@ fn objection_to(client: &ClientState, verdict: &CallVerdict) -> String {
     }
 }
 
-/// Describes a reason without content. The message of a rule may quote content, so it is left out. A reason about a
-/// label also names this label, and the greatest label that is permitted.
+/// Describes a reason of a verdict, without content of the chat: the message of a rule may quote such content, so this
+/// message is left out. A reason about a label also names this label, and the greatest label that is permitted.
 fn describe(reason: &Reason) -> String {
     match reason.kind {
         ReasonKind::Rule | ReasonKind::RuleError => "a rule of the policy".to_owned(),

@@ -1,6 +1,6 @@
 //! Remembers the chats that LiteLLM has sent before it asks the model. LiteLLM later sends the answer of the model
 //! without the chat, and the answer is judged as the next message of the remembered chat. Both messages of LiteLLM have
-//! the id of its request to the model, by which the chat is found. `guardrail` calls this file.
+//! the id of its request to the model, by which the chat is found. `guardrail` calls this module.
 //!
 //! The id may be chosen by a program that uses LiteLLM. If two chats have the same id, an answer is judged as the
 //! answer to each of them: otherwise, a program could have the answer to one chat judged as the answer to another. The
@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most bytes of the chats of one client. The oldest ones are forgotten first.
+/// The most bytes of the chats of one client. Beyond it, the oldest chats are forgotten.
 pub(crate) const MAX_BYTES: usize = 32 << 20;
 /// The bytes that count for each chat in addition to its text.
 const BYTES_PER_CHAT: usize = 256;
@@ -39,7 +39,8 @@ struct ClientChats {
 pub(super) struct AmbiguousCall;
 
 impl RememberedChats {
-    /// Remembers `chat`, the text of a request of a client, under the id `call`.
+    /// Remembers `chat`, the text of a request of a client, under the id `call`, and forgets the oldest chats of the
+    /// client if there is no room.
     ///
     /// # Errors
     /// If [`MAX_OF_CALL`] other chats are remembered under this id already.
@@ -88,7 +89,8 @@ impl RememberedChats {
 }
 
 impl ClientChats {
-    /// Forgets the chats that are too old, and the oldest others until there is room for `more` bytes.
+    /// Forgets the chats that are older than [`MAX_AGE`]. Then forgets the oldest of the others until there is room for
+    /// `more` bytes. `now` is the present time.
     fn forget(&mut self, now: Instant, more: usize) {
         while let Some((since, _, _)) = self.order.front() {
             let is_old = now.saturating_duration_since(*since) > MAX_AGE;
@@ -149,6 +151,8 @@ mod tests {
         assert_eq!(chats.of_call("a", "1", now).len(), MAX_OF_CALL);
     }
 
+    /// Two of the large chats exceed the limit together, so only the last one is remembered. Other clients lose
+    /// nothing.
     #[test]
     fn the_oldest_chats_of_the_client_make_room() {
         let (chats, now) = (RememberedChats::default(), Instant::now());

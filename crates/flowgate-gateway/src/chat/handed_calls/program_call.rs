@@ -1,10 +1,10 @@
-//! Reads the calls that a program makes, which the gateway hands to a coding agent as the argument of one call. Hooks
-//! ask about them: [`super`] notes them together with that call.
+//! Finds the calls in a program that a model of Codex has written as the argument of one call. Codex runs a hook before
+//! each call that the program makes, and the hook asks the gateway about it. [`super`] notes the calls that this module
+//! finds, together with the call that has the program.
 //!
-//! Codex lets its models write programs that call tools, and runs a hook before each of these calls. The gateway has
-//! judged the program as a whole, and its policy reads the calls in it by `tool_script`. The same reader is used here.
-//! If it cannot read all of a program, it is not known which calls the rest makes, with which arguments: then no call
-//! of the program is noted, and the hook denies each of them.
+//! The gateway has judged the program as a whole; a policy reads the calls in it by the built-in `tool_script`, and
+//! this module uses the same reader. If the reader cannot read all of a program, it is not known which calls the rest
+//! makes. Then no call of the program is noted, and the hook denies each of them.
 
 use flowgate::detect::tool_script::{ScriptCall, ScriptValue, tool_script};
 use flowgate_lm::chat::ToolCall;
@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value};
 const PROGRAM_TOOLS: [&str; 2] = ["functions__exec", "exec"];
 /// The tools by which a model of Codex waits for a program that still runs.
 const WAIT_TOOLS: [&str; 2] = ["functions__wait", "wait"];
-/// The argument of a tool that takes a text in place of JSON.
+/// The name of the argument for tools that take a text and not JSON: their text becomes this argument.
 const INPUT: &str = "input";
 /// The bytes that count for each call in addition to its texts.
 const BYTES_PER_CALL: usize = 64;
@@ -43,7 +43,8 @@ pub(super) fn program_calls(call: &ToolCall) -> Vec<ProgramCall> {
     if !PROGRAM_TOOLS.contains(&call.name.as_str()) {
         return Vec::new();
     }
-    // The agent receives the text of a sole argument `input`; other arguments reach it as they are, as JSON.
+    // If `input` is the only argument, the agent receives its text and runs it as a program. Otherwise the agent
+    // receives the arguments as JSON, which is no program.
     let arguments: Map<String, Value> = serde_json::from_str(&call.arguments).unwrap_or_default();
     let program = arguments.get(INPUT).filter(|_| arguments.len() == 1).and_then(Value::as_str);
     let script = tool_script(program.unwrap_or_default());
@@ -53,14 +54,15 @@ pub(super) fn program_calls(call: &ToolCall) -> Vec<ProgramCall> {
     script.calls.into_iter().filter_map(ProgramCall::new).collect()
 }
 
-/// Returns whether a call lets the programs that were handed over earlier run on.
+/// Returns whether a call waits for a program of an earlier call, which therefore may still run.
 pub(super) fn waits_for_program(call: &ToolCall) -> bool {
     WAIT_TOOLS.contains(&call.name.as_str())
 }
 
 impl ProgramCall {
-    /// Returns the call, with the text of a custom tool as the argument [`INPUT`], as policies read it. `None` if the
-    /// argument is neither a text nor a map, which no tool takes.
+    /// Creates the call from its form in the program. In a program, each call has one argument: a map with the
+    /// arguments of the tool, or a text, which becomes the argument [`INPUT`] here as it does for policies. `None` for
+    /// any other argument, which no tool takes.
     fn new(call: ScriptCall) -> Option<Self> {
         let arguments = match json(&call.argument) {
             Value::Object(arguments) => arguments,
@@ -70,7 +72,8 @@ impl ProgramCall {
         Some(Self { tool: call.tool, arguments })
     }
 
-    /// Returns whether this is a call of `tool` with the arguments of which a hook states `arguments`.
+    /// Returns whether this is a call of `tool` with these `arguments`. `stated` says whether the hook states all
+    /// arguments of the call or only some: in the second case, this call may have further ones.
     pub(super) fn is_equal_to(
         &self,
         tool: &str,
@@ -98,11 +101,12 @@ fn size(value: &Value) -> usize {
         Value::Object(entries) => entries.iter().map(|(name, value)| name.len() + size(value)).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
+    // 16: for the value itself, besides its texts and parts.
     parts + 16
 }
 
-/// Returns a value of a program as JSON, as JavaScript serializes it. A whole number below 9e15, which a floating-point
-/// number represents exactly, has no fraction.
+/// Converts a value of a program to JSON, as JavaScript serializes it: a whole number has no fraction (`3` and not
+/// `3.0`). Whole numbers are converted to integers only below 9e15, since larger ones may not be exact.
 fn json(value: &ScriptValue) -> Value {
     match value {
         ScriptValue::Bool(value) => Value::Bool(*value),
@@ -136,7 +140,8 @@ mod tests {
         found.map(|call| (call.tool, Value::Object(call.arguments))).collect()
     }
 
-    /// Only a program of which everything is read makes calls that are known: the reader has the rows of `unread`.
+    /// The calls of a program are known only if the reader can read all of the program. The tests of the reader have
+    /// more programs that it cannot read.
     #[test]
     fn the_calls_of_a_program_are_those_that_it_can_make() {
         let run = |cmd: &str| ("exec_command".to_owned(), json!({"cmd": cmd}));
@@ -191,6 +196,8 @@ mod tests {
         }
     }
 
+    /// A row has the tool and the arguments that a hook states for the call `exec_command`, and whether they are all or
+    /// some of its arguments.
     #[test]
     fn a_hook_states_all_or_some_arguments() {
         use StatedArguments::{All, Some};

@@ -222,7 +222,8 @@ impl ContentCipher {
         self.open(row.text(index)?, place)
     }
 
-    /// Returns the form in which a digest of a client's content is stored: keyed, if the database has a key.
+    /// Returns the form in which a digest of a content of `client` is stored in `column`: keyed, if the database has a
+    /// key. Equal digests of different clients or columns then have different forms.
     pub(in crate::database) fn lookup(
         &self,
         column: DigestColumn,

@@ -1,4 +1,6 @@
-//! Parses the keys with which stored content is encrypted. `config` reads them from an environment variable or a file.
+//! Defines the keys with which stored content is encrypted ([`EncryptionKeys`]). Parses their text, which `config`
+//! reads from an environment variable or a file, and derives from each key its id for messages and a separate key for
+//! each purpose.
 
 use std::fmt;
 

@@ -219,16 +219,16 @@ impl Database {
 
     /// Rewrites the SQLite file without its free pages, which still contain deleted and replaced values.
     async fn overwrite_free_pages(&self) -> Result<(), DatabaseError> {
-        let vacuum = |sql: &'static str| {
-            // Without the time limit of other operations: it takes as long as the file is large.
+        let run_unlimited = |sql: &'static str| {
+            // Without the time limit of other operations, since a large file takes long.
             self.backend.run(
                 Access::Statement,
                 Box::new(move |tx| Box::pin(async move { tx.query(sql, &[]).await.map(drop) })),
             )
         };
-        vacuum("VACUUM").await?;
+        run_unlimited("VACUUM").await?;
         // Empties the write-ahead log, which still has old pages.
-        vacuum("PRAGMA wal_checkpoint(TRUNCATE)").await
+        run_unlimited("PRAGMA wal_checkpoint(TRUNCATE)").await
     }
 }
 
@@ -279,7 +279,8 @@ impl Rewriter<'_> {
         if self.ring.is_current(stored) { Ok(None) } else { self.ring.seal(&text, place).map(Some) }
     }
 
-    /// Rewrites the key of a conversation. This method and the following ones return whether the row has changed.
+    /// Seals the key of a conversation with the first key, unless it is sealed with it already. This method and the
+    /// following ones, one for each table, return whether they have written the row.
     async fn conversation(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -294,8 +295,8 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), id.into(), (&old).into()]).await? > 0)
     }
 
-    /// Rewrites the inputs of a turn, and the digests of chat prefixes that were stored with it. Returns whether
-    /// anything has changed. A turn that a gateway has changed or deleted meanwhile stays as it is.
+    /// Seals the inputs of a turn, and keys the digests of chat prefixes that were stored with it. Returns whether this
+    /// method has written the turn. A turn that a gateway has changed or deleted meanwhile stays as it is.
     async fn turn(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Column 0 is a constant, which only the cursor needs.
         let (id, number) = (row.integer(1)?, row.integer(2)?);
@@ -334,8 +335,8 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Rewrites the record of a tenant's stores; an empty text means that the tenant has no record. Returns whether the
-    /// record has changed.
+    /// Seals the record of a tenant's stores; an empty text means that the tenant has no record. Returns whether this
+    /// method has written the record.
     async fn tenant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (tenant, old) = (row.text(0)?, row.text(3)?);
@@ -347,8 +348,8 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), (&tenant).into(), (&old).into()]).await? > 0)
     }
 
-    /// Rewrites a text that a client was shown, and its label. Returns whether one of them has changed. A value that a
-    /// gateway has changed meanwhile stays as it is.
+    /// Seals a text that a client was shown, and its label. Returns whether this method has written one of them. A
+    /// value that a gateway has changed meanwhile stays as it is.
     async fn shown(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Column 2 is a constant, which only the cursor needs.
         let (client, number, source) = (row.text(0)?, row.integer(1)?, row.text(3)?);
@@ -368,7 +369,7 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Rewrites the content of a question. Returns whether the content has changed.
+    /// Seals the content of a question. Returns whether this method has written the content.
     async fn question(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, name) = (row.text(0)?, row.text(3)?, row.text(4)?);
@@ -379,8 +380,8 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), (&id).into(), (&old).into()]).await? > 0)
     }
 
-    /// Rewrites the content of a lasting grant, and the digest by which it is found. Returns whether one of them has
-    /// changed.
+    /// Seals the content of a lasting grant, and keys the digest by which the grant is found. Returns whether this
+    /// method has written one of them.
     async fn grant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, tenant) = (row.text(0)?, row.text(3)?, row.text(4)?);

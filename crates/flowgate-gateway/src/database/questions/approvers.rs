@@ -1,5 +1,5 @@
 //! Counts approvals for the people who gave them: a question whose label names several people is allowed when all of
-//! them have approved it (separation of duty). `Database::decide` calls this file.
+//! them have approved it (separation of duty). `Database::decide` calls this module.
 
 use serde_json::Value;
 

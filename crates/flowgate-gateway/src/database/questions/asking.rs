@@ -113,8 +113,8 @@ impl QuestionToAsk {
                 return Ok(Some(AskOutcome::Known(id)));
             }
         }
-        // Outside the chat, an earlier denial would hold for ever. `false`: the questions are of the chat, so their
-        // evidence is compared.
+        // Outside the chat, earlier denials are not searched, since one would hold for ever. `false`: the questions are
+        // of the chat, so their evidence is compared.
         if self.origin.turns().is_some() {
             let own = without_state(self.content.as_str(), false);
             for (id, content, _) in self.find_in_states(tx, "state = 'denied'").await? {
@@ -149,6 +149,8 @@ impl QuestionToAsk {
         // Outside the chat, `without_state` also leaves the evidence out.
         let is_outside_chat = self.origin.turns().is_none();
         for (id, other_content, state) in self.find_about_call(tx).await? {
+            // Skips an equal question, a question whose answer this turn has used, and one that differs in more than
+            // the state.
             if self.is_same(&other_content)
                 || self.used.contains(&id)
                 || without_state(&other_content, is_outside_chat) != without_state(content, is_outside_chat)

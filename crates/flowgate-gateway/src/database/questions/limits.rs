@@ -76,7 +76,9 @@ const APPROVED: &str = "decided > 0 AND state <> 'denied' AND decided <= {now} +
 /// The SQL expression for the time at which a question was refused or expired without an answer; 0 if neither happened.
 const UNANSWERED_AT: &str = "CASE WHEN state = 'denied' THEN decided \
     WHEN decided = 0 AND (state = 'expired' OR (state = 'open' AND {expired})) THEN expires ELSE 0 END";
+/// An hour, in milliseconds.
 const HOUR: i64 = 60 * 60 * 1000;
+/// A day, in milliseconds.
 const DAY: i64 = 24 * HOUR;
 
 impl QuestionLimits {
@@ -176,6 +178,6 @@ async fn has_rows(
         format!("SELECT COUNT(*) FROM (SELECT 1 FROM questions WHERE {condition} LIMIT {number}) AS counted");
     let rows = tx.query(&sql, values).await?;
     let row = rows.first();
-    let row = row.ok_or(DatabaseError::Damaged("the count of questions in `questions` returned no row"))?;
+    let row = row.ok_or(DatabaseError::Bug("the database returned no row for a count of questions"))?;
     Ok(row.integer(0)? >= number)
 }

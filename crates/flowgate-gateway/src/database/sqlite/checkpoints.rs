@@ -60,8 +60,8 @@ impl CheckpointThread {
                 }
                 let is_long = log_pages >= LONG_LOG;
                 reader.renew_read_transaction(!is_long);
-                // A long log restarts only if no write arrives during a checkpoint. Each of these four is shorter than
-                // the one before, so that one of them probably meets this condition.
+                // A long log restarts only if no write arrives during a checkpoint. Of four checkpoints, each is
+                // shorter than the one before, so that one of them probably meets this condition.
                 for _ in 0..if is_long { 4 } else { 1 } {
                     // A failure is retried with the next request. A passive checkpoint neither waits for readers and
                     // writers nor delays them.

@@ -2,8 +2,8 @@
 //! database. `sqlite` locks the file here; the start of the gateway checks the permissions.
 //!
 //! The lock file remains when the gateway stops, and contains the identity of the database. The next start compares
-//! this identity, and so notices that the database was deleted or replaced: the labels of external state and clients
-//! must not be lost silently.
+//! this identity, and so notices that the database was deleted or replaced: the labels of external state and of texts
+//! that clients were shown must not be lost silently.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};

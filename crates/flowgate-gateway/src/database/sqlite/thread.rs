@@ -66,8 +66,8 @@ impl SqliteThread {
                     checkpoints.count_write();
                 }
             }
-            // The connections are closed before `close` learns that the thread has ended: it waits until `ended` is
-            // dropped.
+            // The connections are closed before `close` learns that the thread has ended: `close` waits until `ended`
+            // is dropped.
             drop((checkpoints, connection));
             drop(ended);
         };

@@ -37,8 +37,8 @@ impl GatewayService {
         let path = request.uri().path();
         let target = path.split_once("/models/").and_then(|(_, target)| Target::parse(target));
         let Some(target) = target else {
-            let message = "this gateway does not support this method of a model: it has generateContent, \
-                streamGenerateContent and countTokens";
+            let message = "this gateway does not support this method of a model: use generateContent, \
+                streamGenerateContent or countTokens";
             return Err(error_reply(api, StatusCode::NOT_FOUND, message));
         };
         // Without `alt=sse`, the API streams in a form that the gateway does not have.
@@ -73,6 +73,7 @@ impl GatewayService {
         // Every answer, also a failure, names the conversation in a header, if the client has named one.
         let name = received.conversation.clone();
         let with_name = move |reply: HttpReply| with_conversation_header(reply, name.as_deref());
+        // Records the span of the request if it is refused from here on.
         let refused = received.refused.clone();
         let read = self.receive(&head.headers, body).await;
         let read = read.inspect_err(|reply| refused.record(reply.status)).map_err(&with_name)?;
@@ -134,6 +135,7 @@ impl GatewayService {
             .receive((api, Some(names::EMBEDDINGS)), &head.headers, certificate_of(&head.extensions))
             .await?;
         protect_connection(&head.extensions);
+        // Records the span of the request if it is refused from here on.
         let refused = received.refused.clone();
         let read = self.receive(&head.headers, body).await;
         let read = read.inspect_err(|reply| refused.record(reply.status))?;
@@ -159,6 +161,7 @@ impl GatewayService {
         let (head, body) = request.into_parts();
         let received = routes.receive_for_guardrail(&head.headers, certificate_of(&head.extensions)).await?;
         protect_connection(&head.extensions);
+        // Records the span of the request if it is refused from here on.
         let refused = received.refused.clone();
         let read = self.receive(&head.headers, body).await;
         let read = read.inspect_err(|reply| refused.record(reply.status))?;
@@ -186,6 +189,7 @@ impl GatewayService {
             .receive_for(last_segment(&head.uri), &head.headers, certificate_of(&head.extensions))
             .await?;
         protect_connection(&head.extensions);
+        // Records the span of the request if it is refused from here on.
         let refused = received.refused.clone();
         let read = self.receive(&head.headers, body).await;
         let read = read.inspect_err(|reply| refused.record(reply.status))?;

@@ -120,7 +120,8 @@ impl GatewayService {
         Ok(response)
     }
 
-    /// Answers messages until Envoy ends its side of the stream.
+    /// Answers the messages about one HTTP request until Envoy ends its side of the stream. `messages` reads them,
+    /// `stream` judges each and remembers what the earlier ones said, and `answers` receives the answers for Envoy.
     ///
     /// # Errors
     /// If a message cannot be read or answered.
@@ -170,11 +171,11 @@ struct GrpcReader {
 }
 
 impl GrpcReader {
-    /// Returns the next message, with its share of the bytes of all bodies; `None` at the end of the stream. A message
-    /// may take as long to arrive as a body, once it has begun.
+    /// Returns the next message, with permits for its bytes, of which all bodies share a limited number; `None` at the
+    /// end of the stream. A message may take as long to arrive as a body, once it has begun.
     ///
     /// # Errors
-    /// If the message is malformed, too large, or does not arrive in time.
+    /// If the message is malformed, too large, does not arrive in time, or there is no room for it now.
     async fn next(
         &mut self,
         service: &GatewayService,
@@ -187,8 +188,9 @@ impl GrpcReader {
         whole.unwrap_or(Err(StreamFailure::Unavailable)).map(Some)
     }
 
-    /// Reads until a whole message has arrived, and returns it with its share of the bytes of all bodies. gRPC puts a
-    /// prefix before each message: a byte that says whether it is compressed, and its length.
+    /// Reads until a whole message has arrived, and returns it with permits for its bytes, of which all bodies share a
+    /// limited number. gRPC puts a prefix before each message: a byte that says whether it is compressed, and its
+    /// length.
     ///
     /// # Errors
     /// If the message is compressed or incomplete, is too large, or there is no room for it now.
@@ -218,7 +220,7 @@ impl GrpcReader {
             });
             return Err(StreamFailure::TooLarge);
         }
-        // The share of the message is taken before its bytes are read.
+        // The permits are taken before the bytes of the message are read.
         let held = Arc::clone(&service.bodies).try_acquire_many_owned(length);
         let held = held.map_err(|_| {
             service.note_bound(&GatewayBound {

@@ -1,4 +1,5 @@
-//! Defines the answer of the health route. `http::service` creates it for each request.
+//! Defines the answer of the health route: which parts of the gateway fail, and whether the gateway works without them.
+//! `http::service` creates it for each request.
 
 use axum::http::StatusCode;
 use serde::Serialize;

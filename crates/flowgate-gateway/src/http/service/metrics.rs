@@ -1,4 +1,5 @@
-//! Collects the metrics of the gateway for Prometheus. `service` serves them.
+//! Collects the metrics of the gateway for Prometheus: those of the server, and those of the clients if only holders of
+//! a token can read them. `service` serves them.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! Serves evaluations of policies on stored conversations, for people. The routes of `service` call it.
+//! Serves two evaluations of policies on stored conversations, for the people who review policies: how often each
+//! statement of a policy applied, and a dry run of an edited policy. The routes of `service` call it.
 
 use axum::extract::Request;
 
@@ -6,12 +7,13 @@ use super::{GatewayService, protect_connection};
 use crate::http::reply::HttpReply;
 
 impl GatewayService {
-    /// Serves a policy with how often each of its statements applied in stored conversations, which a worker thread
-    /// counts. Returns the error to send if the person is not authenticated or the evaluation fails.
+    /// Serves a policy, and for each of its statements the number of times that it applied in stored conversations. A
+    /// worker thread counts these. Returns the error to send if the person is not authenticated or the evaluation
+    /// fails.
     pub(super) async fn policy_usage(&self, request: Request) -> Result<HttpReply, HttpReply> {
         let models = self.routes_of_people()?;
         let (head, _) = request.into_parts();
-        // The guard ends the evaluation if this request ends before it.
+        // The guard ends the evaluation if this request ends first.
         let (requested, _guard) = models.requested_policy(&head.headers, head.uri.query()).await?;
         protect_connection(&head.extensions);
         self.run_on_worker(move || requested.show()).await
@@ -26,7 +28,7 @@ impl GatewayService {
         models.approvals.check(&head.headers)?;
         protect_connection(&head.extensions);
         let read = self.receive(&head.headers, body).await?;
-        // The guard ends the evaluation if this request ends before it.
+        // The guard ends the evaluation if this request ends first.
         let (requested, _guard) = models.requested_dry_run(&head.headers, &read.bytes).await?;
         // Frees the memory of the body, which is not needed any more.
         drop(read);

@@ -61,7 +61,7 @@ impl GatewayService {
             }
             let detail = format!(
                 "the body has too many JSON values: it would need about {} MiB of memory, but the limit is \
-                {} MiB: send fewer and longer messages and parts, or start the server with a larger \
+                {} MiB; send fewer and longer messages and parts, or start the server with a larger \
                 `--max-values`",
                 needed_bytes >> 20,
                 self.values.max_share_bytes() >> 20

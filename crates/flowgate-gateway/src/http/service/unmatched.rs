@@ -19,7 +19,7 @@ impl GatewayService {
                 .filter(|(.., route)| matches!(route, ServiceRoute::Model(_) | ServiceRoute::ModelMethod(_)));
             let answers: Vec<&str> = answers.map(|(_, path, _)| *path).collect();
             let message = format!(
-                "this gateway does not support this route of the provider: it has {}, /v1/embeddings and /v1/models",
+                "this gateway does not support this route of the provider: use one of {}, /v1/embeddings and /v1/models",
                 answers.join(", ")
             );
             return Err(error_reply(implied_api(headers, path), StatusCode::NOT_FOUND, &message));
@@ -61,10 +61,10 @@ fn form_of_prefix(path: &str) -> Option<Api> {
     Api::ALL.into_iter().find(|api| api.form().own_prefix.is_some_and(|prefix| path.starts_with(prefix)))
 }
 
-/// Returns the API whose form the answer to a request has, if the request has no route or several APIs share its route.
-/// If the path has a beginning that belongs to one API only, it is this API. Otherwise it is the API in whose own
-/// header the client sends its key, such as `x-api-key`. Clients with the header `Authorization`, or without a key,
-/// count as clients of Chat Completions.
+/// Returns the API in whose form a request is answered if its route does not show the API: the request matches no
+/// route, or several APIs share the route. If the path has a beginning that belongs to one API only, it is this API.
+/// Otherwise it is the API in whose own header the client sends its key, such as `x-api-key`. Clients with the header
+/// `Authorization`, or without a key, count as clients of Chat Completions.
 pub(super) fn implied_api(headers: &HeaderMap, path: &str) -> Api {
     let sends_key = |api: &Api| {
         let header = api.form().key_header;

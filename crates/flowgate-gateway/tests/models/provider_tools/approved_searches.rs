@@ -1,5 +1,6 @@
-//! Tests of searches by the provider that a person approves: each runs once, where and with the restrictions with which it
-//! was declared, and not after the approval was withdrawn.
+//! Tests of searches by the provider that a person approves. Each runs once, at the party that ran it when it was
+//! declared (the provider or the client), and with the restrictions of its declaration. It does not run after the
+//! approval was withdrawn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -56,7 +57,7 @@ fn an_approved_search_runs_once() {
     }
 }
 
-/// What a request declares under the name of the search.
+/// What a request declares under the name of the search: nothing, a function of the client, or the provider's tool.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum DeclaredSearch {
     Nothing,
@@ -64,7 +65,7 @@ enum DeclaredSearch {
     OfTheProvider,
 }
 
-/// The body of [`body`], with this declaration of the search.
+/// Returns the path and the body of the request of [`body`], with this declaration in place of the provider's search.
 fn body_with(api: Api, texts: &[&str], declared: DeclaredSearch) -> (&'static str, String) {
     let (path, body) = body(api, texts);
     let mut body: Value = serde_json::from_str(&body).unwrap();
@@ -86,7 +87,7 @@ fn body_with(api: Api, texts: &[&str], declared: DeclaredSearch) -> (&'static st
     (path, body.to_string())
 }
 
-/// The text of an answer.
+/// Returns the text of the gateway's answer in the form of `api`.
 fn answer_text(api: Api, answer: &str) -> String {
     let answer: Value = serde_json::from_str(answer).unwrap();
     let pointer = match api {
@@ -97,8 +98,8 @@ fn answer_text(api: Api, answer: &str) -> String {
     answer.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
-/// A person decides about a search, and the request that continues the turn declares the search in another way: an
-/// approved search of the provider never reaches the client, and one of the client never the provider.
+/// A person decides about a search, and the request that continues the turn declares the search in another way. An
+/// approved search of the provider then never reaches the client, and one of the client never reaches the provider.
 #[test]
 fn an_approved_search_runs_where_it_was_declared_or_not_at_all() {
     use DeclaredSearch::{Nothing, OfTheClient, OfTheProvider};
@@ -208,7 +209,8 @@ fn an_approved_search_keeps_its_restrictions() {
     }
 }
 
-/// Searches twice for the same in one message, and tells `withdraw` when the first search runs.
+/// Creates a double of a model's server whose model makes two equal searches in one message. The double calls
+/// `withdraw` whenever it runs a search.
 fn searches_twice(withdraw: impl Fn() + Send + Sync + 'static) -> UpstreamDouble {
     UpstreamDouble::new(move |request| {
         if text_of(request).contains("Search the web") {
@@ -222,7 +224,7 @@ fn searches_twice(withdraw: impl Fn() + Send + Sync + 'static) -> UpstreamDouble
     })
 }
 
-/// Withdraws all grants in the name of bob.
+/// Has the person `bob` withdraw all grants.
 fn withdraw_all(gateway: &TestGateway) {
     let bob = PersonClient(gateway, "bob");
     let (status, body) = gateway.get("/api/v1/grants", &bob.key());
@@ -265,7 +267,8 @@ fn a_search_does_not_run_after_its_grant_is_withdrawn() {
             let waits = answer_text(Api::Messages, &answer);
             let bob = PersonClient(gateway, "bob");
             assert_eq!(bob.says(&bob.first(), decision).0, 200, "{at}");
-            // A grant for the conversation is given in this turn, a lasting one answers in the next conversation.
+            // A grant for the conversation permits both searches of this turn, and is withdrawn between them. A lasting
+            // grant is tested in the next conversation.
             is_granted.store(scope == "conversation", Ordering::Relaxed);
             let (status, answer) = ask(gateway, Api::Messages, &["Search.", &waits, "continue"]);
             assert!(status == 200 && answer.contains("Done."), "{at}: {answer}");
@@ -283,8 +286,8 @@ fn a_search_does_not_run_after_its_grant_is_withdrawn() {
     }
 }
 
-/// A consent that is withdrawn after the turn has begun stops a search that was permitted, since the search could depend
-/// on it.
+/// A consent that is withdrawn after the turn has begun stops a search that was permitted, since the search could
+/// depend on it.
 #[test]
 fn a_search_does_not_run_after_a_consent_is_withdrawn() {
     let policy = r#"

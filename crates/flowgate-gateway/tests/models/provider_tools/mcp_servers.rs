@@ -1,5 +1,5 @@
-//! Tests of MCP servers that the provider calls: a client may declare one if its policy labels the outputs by name. Each
-//! call is judged and runs in a request of its own, with the token of the client's present request.
+//! Tests of MCP servers that the provider calls: a client may declare one if its policy labels the outputs of this
+//! server by name. Each call is judged and runs in a request of its own, with the token of the client's latest request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::upstream::{SERVER_SAYS, UpstreamDouble, calls, says, text_of};
 
 /// The APIs of providers that call MCP servers, with their names in configurations.
 const APIS: [(Api, &str); 2] = [(Api::Messages, "messages"), (Api::Responses, "responses")];
-/// What the policy says about the server.
+/// The statements of the policy about the server: its outputs are untrusted, and any text may become a request to it.
 const WEATHER: &str = "label out.content as untrusted if:\n    (out: ToolOutput) is tool:mcp__weather\n\
                        require top if:\n    (call: ToolCall) is tool:mcp__weather\n";
 /// The beginning of the request in which the provider calls a server.
@@ -24,7 +24,7 @@ const INSTRUCTION: &str = "Call the tools of the MCP server";
 const URL: &str = "https://weather.example/path-of-the-client";
 const TOKEN: &str = "token-of-the-client";
 
-/// A server, as a client declares it.
+/// A server, as a client declares it: the policy calls it by the label.
 #[derive(Clone, Copy)]
 struct Declared<'d> {
     label: &'d str,
@@ -34,7 +34,7 @@ struct Declared<'d> {
 
 const DECLARED: Declared<'static> = Declared { label: "weather", url: URL, token: Some(TOKEN) };
 
-/// Replaces the first tool of a request by a server.
+/// Replaces the first tool in the body of a request by a server, in the form of `api`.
 fn declare(api: Api, body: &mut Value, server: Declared<'_>) {
     let Declared { label, url, token } = server;
     match api {
@@ -58,17 +58,19 @@ fn request(api: Api, texts: &[&str], server: Declared<'_>) -> (&'static str, Val
     (path, body)
 }
 
+/// Sends a request to the gateway. Returns the status and the body of the answer.
 fn send(gateway: &TestGateway, (path, body): (&str, Value)) -> (u16, String) {
     gateway.post(path, &[("authorization", &format!("Bearer {KEY}"))], &body.to_string())
 }
 
-/// Returns the name by which the model calls a server.
+/// Returns the name of the tool by which the model can call the server with this label; `None` if it is not on offer.
 fn offered(request: &Request, label: &str) -> Option<String> {
     let mut names = request.tools.iter().map(|tool| tool.name.clone());
     names.find(|name| name.starts_with(&format!("mcp__{label}")))
 }
 
-/// Calls the server once, and obeys what it is shown of the output. `report` is what the provider answers.
+/// Answers as the double of the model's server. As the provider that calls the server, returns `report`. As the model
+/// of the chat, calls the server once, and obeys an order in the report if it is shown one.
 fn asks(request: &Request, report: &str) -> Completion {
     let shown = text_of(request);
     if shown.contains(INSTRUCTION) {
@@ -82,12 +84,13 @@ fn asks(request: &Request, report: &str) -> Completion {
     }
 }
 
-/// Returns the requests in which the provider calls a server, and the other ones.
+/// Divides the requests to the upstream into those in which the provider calls a server, and the requests for steps of
+/// the chat.
 fn split(bodies: &[String]) -> (Vec<&String>, Vec<&String>) {
     bodies.iter().partition(|body| body.contains(INSTRUCTION))
 }
 
-/// Returns whether a file in the folder of a gateway contains a text.
+/// Returns whether a file in the folder of a gateway, such as its database or its audit log, contains a text.
 fn is_stored(home: &GatewayHome, text: &str) -> bool {
     let files = std::fs::read_dir(home.folder()).unwrap().map(|file| file.unwrap().path());
     files.filter(|file| file.is_file()).any(|file| {
@@ -118,7 +121,8 @@ fn a_server_is_called_alone_and_its_output_is_labelled() {
                     assert!(run.contains(part), "{at}: {part}: {run}");
                 }
                 assert!(!run.contains("Quentin") && !run.contains("\"send\""), "{at}: {run}");
-                // The output is hidden from the steps that could send mails, and the client receives nothing of the call.
+                // The output is hidden from the steps that could send mails, and the client receives nothing of the
+                // call.
                 assert!(views.iter().any(|view| view.contains("[hidden h1]")), "{at}: {views:#?}");
                 let offer = "<https://weather.example>";
                 assert!(views.iter().all(|view| view.contains(offer)), "{at}: {views:#?}");
@@ -148,8 +152,8 @@ fn a_server_is_called_alone_and_its_output_is_labelled() {
     }
 }
 
-/// A denied call reaches nobody. An error of the server, and a report that does not come from it, are hidden like an
-/// output.
+/// A denied call is sent to no server. An error of the server, and a report that does not come from the server, are
+/// hidden like an output.
 #[test]
 fn a_call_that_is_denied_or_fails_shows_nothing() {
     for (api, name) in APIS {
@@ -171,7 +175,26 @@ fn a_call_that_is_denied_or_fails_shows_nothing() {
     }
 }
 
-/// What a policy has to say, and what an upstream has to have, so that a client may declare a server.
+/// A call whose report is not received may have had effects, and the model must not read that it did not run.
+#[test]
+fn a_call_that_fails_may_have_had_effects() {
+    let trusted = WEATHER.replace("untrusted", "trusted");
+    for (api, name) in APIS {
+        let upstream = UpstreamDouble::new(|request| asks(request, "It FAILED."));
+        let gateway =
+            TestGateway::configured(&config(&upstream.url, name, MORE), &format!("{POLICY}{trusted}"));
+        let (status, answer) = send(&gateway, request(api, &["Help."], DECLARED));
+        assert!(status == 200 && answer.contains("Done."), "{name}: {answer}");
+        let bodies = upstream.bodies();
+        let (runs, views) = split(&bodies);
+        assert_eq!(runs.len(), 1, "{name}: a call with effects runs once: {bodies:#?}");
+        let error = "the call may have run and had effects, but its report was not received";
+        assert!(views.iter().any(|view| view.contains(error)), "{name}: {views:#?}");
+    }
+}
+
+/// A client may declare a server only if its policy labels the outputs of this server by name, and the upstream can
+/// call MCP servers.
 #[test]
 fn a_server_that_the_policy_does_not_name_is_refused() {
     let statement = "(`label out.content as untrusted if: (out: ToolOutput) is tool:mcp__LABEL`";
@@ -184,7 +207,7 @@ fn a_server_that_the_policy_does_not_name_is_refused() {
             (name, String::new(), false),
             (name, labels("mcp__mail"), false),
             (name, labels("*"), false),
-            // It may be about functions of the client.
+            // The pattern also matches functions of the client.
             (name, labels("mcp__*"), false),
             (name, labels("weather/now"), false),
             ("chat-completions", WEATHER.to_owned(), false),
@@ -200,7 +223,7 @@ fn a_server_that_the_policy_does_not_name_is_refused() {
             assert_eq!(upstream.bodies().is_empty(), !is_accepted, "{at}");
         }
     }
-    // The prefix of one of the client's own servers gives the name to that server.
+    // By its prefix `mcp__`, the client's own server `own` has a tool with the name `mcp__weather`.
     let upstream = UpstreamDouble::new(|request| asks(request, "It is wet."));
     let text = config(&upstream.url, "responses", &format!("mcp = [\"own\"]\n{MORE}"))
         + "[mcp.own]\nurl = \"http://127.0.0.1:1/mcp\"\nprefix = \"mcp__\"\n";
@@ -210,7 +233,7 @@ fn a_server_that_the_policy_does_not_name_is_refused() {
     assert!(upstream.bodies().is_empty());
 }
 
-/// A function of the client and a server have one name: neither of them may receive the calls of the other.
+/// If a function of the client has the name of a server, neither of the two may receive the calls of the other.
 #[test]
 fn a_function_with_the_name_of_a_server_is_refused() {
     for (api, name) in APIS {
@@ -226,7 +249,8 @@ fn a_function_with_the_name_of_a_server_is_refused() {
     }
 }
 
-/// The output of one server stays in the conversation under the label of the server, so no other one takes its place.
+/// The outputs of a server stay in the conversation under the label of the server, so a server at another address may
+/// not use this label there.
 #[test]
 fn a_server_has_one_address_in_a_conversation() {
     for (api, name) in APIS {
@@ -236,7 +260,7 @@ fn a_server_has_one_address_in_a_conversation() {
         let gateway = home.start();
         let (status, answer) = send(&gateway, request(api, &["Help."], DECLARED));
         assert_eq!(status, 200, "{name}: {answer}");
-        // In a request between them that does not declare the server.
+        // A request that does not declare the server changes nothing.
         let mut texts = vec!["Help.", "Done.", "And now?"];
         let (path, mut body) = request(api, &texts, DECLARED);
         body["tools"].as_array_mut().unwrap().remove(0);
@@ -263,7 +287,7 @@ fn a_server_has_one_address_in_a_conversation() {
     }
 }
 
-/// A policy can name the host of a server: a rule denies the calls of a server with another one.
+/// A rule of the policy can name the host of a server, and deny the calls of a server with another host.
 #[test]
 fn a_policy_can_depend_on_the_address() {
     let rule = "raise \"another server\" if:\n    (call: ToolCall) is tool:mcp__weather\n    (tool: Tool)\n    \
@@ -289,7 +313,7 @@ fn a_policy_can_depend_on_the_address() {
     }
 }
 
-/// The text of an answer.
+/// Returns the text of the gateway's answer in the form of `api`.
 fn answer_text(api: Api, answer: &str) -> String {
     let answer: Value = serde_json::from_str(answer).unwrap();
     let pointer = if api == Api::Messages { "/content/0/text" } else { "/output/0/content/0/text" };

@@ -17,7 +17,7 @@ fn others(text: &str) -> Vec<String> {
     normalized_texts(text).into_iter().skip(3).map(|bytes| String::from_utf8(bytes).unwrap()).collect()
 }
 
-/// Checks: a text, and the normal forms of its readings other than the text as written.
+/// `check` takes a text, and the normal forms of its readings other than the text as written.
 #[test]
 fn a_text_is_read_as_clients_do() {
     let none: [&str; 0] = [];

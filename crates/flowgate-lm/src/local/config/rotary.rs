@@ -89,8 +89,9 @@ impl RotaryConfig {
         head_width: usize,
         context: &mut usize,
     ) -> Result<Self, LoadError> {
-        // Newer versions of transformers write the base, the share and the scaling in one object, `rope_parameters`.
-        // Older ones write the scaling in the object `rope_scaling`, and the others at the top level of the file.
+        // Newer versions of transformers write the base of the wavelengths, the share of rotated entries and the
+        // scaling in one object, `rope_parameters`. Older ones write the scaling in the object `rope_scaling`, and the base
+        // and the share at the top level of the file.
         let parameters = fields.object("rope_parameters")?;
         let scaling = fields.object("rope_scaling")?.or(parameters);
         // A number in `rope_parameters` takes precedence over one at the top level, which replaces the default.

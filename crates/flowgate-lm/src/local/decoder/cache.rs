@@ -64,6 +64,7 @@ impl KeyValueCache {
         if rest.is_empty() || first.length == 0 {
             return Ok(first.clone());
         }
+        // Stacks the rows of all caches for the layer `index`. `own` is this layer of the first cache.
         let layer = |(index, own): (usize, &LayerCache)| {
             let layers: Vec<&LayerCache> =
                 caches.iter().filter_map(|cache| cache.layers.get(index)).collect();

@@ -68,8 +68,8 @@ impl RotaryTable {
         })
     }
 
-    /// Returns the sines and cosines of the angles of `time` positions from `start` on. They are multiplied by
-    /// `magnitude`, so that the rotation multiplies the vectors by this factor as well.
+    /// Returns the sines and cosines of the angles of `time` positions from `start` on. The sines and
+    /// cosines are multiplied by `magnitude`, so that the rotation multiplies the vectors by this factor as well.
     pub(super) fn angles(&self, start: usize, time: usize, device: &Device) -> Result<Angles> {
         #[expect(clippy::cast_precision_loss, reason = "a position is far below 2^52")]
         let angles = (start..start + time)

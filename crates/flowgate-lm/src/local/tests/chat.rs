@@ -107,7 +107,10 @@ fn limits_and_refusals() {
     std::fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();
     let plain = LocalModel::load(folder.path(), &Default::default()).unwrap();
     let error = complete(&plain, &request("hello", limited(3))).unwrap_err().to_string();
-    assert_eq!(error, "the model cannot answer this request: it has no chat template; use a model for chats");
+    assert_eq!(
+        error,
+        "the model cannot answer this request: the model has no chat template; use a model for chats"
+    );
 }
 
 #[test]

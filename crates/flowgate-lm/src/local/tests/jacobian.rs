@@ -1,6 +1,6 @@
 //! Compares bounds of information with the divergence of distributions under small changes of the embeddings. For a
 //! change `d`, the divergence is `d' J' F J d / 2` to second order; summed over the directions of a token's
-//! embedding, that is the trace in its bound.
+//! embedding, this is the trace from which the bound of the token is computed.
 
 use candle_core::{DType, Device, Tensor};
 

@@ -57,14 +57,14 @@ const CONTENT: f32 = 0.01;
 const SCAFFOLD: f32 = 0.25;
 /// The weight of the tokens of values that are copied.
 pub(super) const VALUE: f32 = 1.0;
-/// The number of first examples. Three quarters of them are texts with repeated passages (`copying.rs`); of the later
-/// examples, one eighth is.
+/// The number of examples at the beginning of the corpus of which three quarters are texts with repeated passages
+/// (`copying.rs`). Of the later examples, one eighth are such texts.
 const FIRST_EXAMPLES: usize = 3000;
-/// The number of examples at the beginning that have at most four documents: a model learns to copy from short texts
-/// first.
+/// The number of examples at the beginning of the corpus for which three or four documents are drawn: a model learns to
+/// copy from short texts first.
 const SHORT_EXAMPLES: usize = 5000;
-/// After the first [`SHORT_EXAMPLES`], the most documents of an example rise by one each time that this many examples
-/// have passed.
+/// The number of examples after which the greatest number of documents that can be drawn rises by one, counted from the
+/// example [`SHORT_EXAMPLES`] on.
 const LONGER_EXAMPLES: usize = 250;
 
 impl Corpus {
@@ -76,9 +76,10 @@ impl Corpus {
 
     /// Returns the example with the number `index`. The same seed and number always give the same example.
     ///
-    /// The kind of an example is random. One in eight copies passages, but six in eight of the first 3000 examples. One
-    /// in eight is a call of a tool; half of these calls have values of the outputs, and half ignore the outputs. All
-    /// others are questions about documents. Examples with higher numbers have more documents.
+    /// The kind of an example is random. One example in eight copies passages; of the first 3000 examples, six in eight
+    /// do. One in eight has calls of tools: the calls of half of these examples have values of the outputs, and those
+    /// of the other half ignore the outputs. All others are questions about documents. Examples with higher numbers can
+    /// have more documents.
     #[must_use]
     pub fn example(&self, index: usize) -> Example {
         let number = u64::try_from(index).unwrap_or(u64::MAX);
@@ -90,7 +91,7 @@ impl Corpus {
             6 if draw.below(2) == 0 => ignoring::ignoring_example(&mut draw),
             6 => tool_call::tool_call_example(&mut draw),
             _ => {
-                // How many documents an example may have beyond four: 0 in the first examples, and in the end 10.
+                // How many documents beyond four can be drawn: 0 in the first examples, and in the end 10.
                 let further = index.saturating_sub(SHORT_EXAMPLES) / LONGER_EXAMPLES;
                 question::question_example(&mut draw, 4 + further.min(10))
             }

@@ -14,7 +14,9 @@ const MAX_TOKENS: usize = 4096;
 const LIST_LENGTHS: [u32; 2] = [64, 1 << 18];
 
 /// Returns the tokens of `continuation`, which is the end of `text`, each with its log-probability after the tokens
-/// before it. Requests the tokens of the whole text first, then the log-probability of each token of the continuation.
+/// before it. `scorer` sends the requests: first for the tokens of the whole text, then for the log-probability of each
+/// token of the continuation.
+///
 /// Fails if the continuation has more than [`MAX_TOKENS`] tokens, if a token spans its beginning, or if no token
 /// precedes it: the first token of a text has no log-probability.
 pub(super) async fn score(

@@ -1,6 +1,6 @@
-//! Encodes requests of OpenAI's chat completions for a model's server: as a [`Value`] ([`encode_request`]), or as bytes
-//! ([`SentRequest::body`], which `RemoteModel` sends). The bytes begin with those of the chat's previous request, so
-//! that earlier messages are not serialised again.
+//! Encodes requests of OpenAI's chat completions for a model's server. [`encode_request`] returns a JSON value.
+//! `RemoteModel` calls [`SentRequest::body`], which returns bytes: each request contains the whole chat, and `body`
+//! reuses the bytes of the previous request, so that earlier messages are not serialised again.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -20,13 +20,13 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     serde_json::to_value(SentRequest { request, model, stream, limit: LIMIT }).unwrap_or_default()
 }
 
-/// The name of the field for the token limit.
+/// The name of the field that limits the tokens of the answer.
 pub(crate) const LIMIT: &str = "max_completion_tokens";
-/// The older name of the field for the token limit.
+/// The older name of this field, which servers other than OpenAI's accept.
 #[cfg(feature = "remote")]
 pub(crate) const OLD_LIMIT: &str = "max_tokens";
 
-/// A request with the settings of its transmission. Serialising this value gives the body.
+/// A request, and how it is sent. This value serialises as the body of the request.
 #[derive(Debug)]
 pub(crate) struct SentRequest<'a> {
     pub(crate) request: &'a Request,
@@ -34,30 +34,32 @@ pub(crate) struct SentRequest<'a> {
     pub(crate) model: &'a str,
     /// Whether a streamed answer is requested.
     pub(crate) stream: bool,
-    /// The name of the field for the token limit: [`LIMIT`] or `max_tokens`.
+    /// The name of the field that limits the tokens of the answer: [`LIMIT`] or `max_tokens`.
     pub(crate) limit: &'static str,
 }
 
 impl SentRequest<'_> {
-    /// Returns the body in JSON, and the offset at which the messages end.
+    /// Returns the body in JSON, and the offset at which its last message ends. After sending, the caller stores the
+    /// body up to this offset with the chat, for the next request.
     ///
-    /// Each request contains the whole chat. If the beginning of the previous body (the model and the earlier messages)
-    /// is stored with the chat, only the new messages are serialised, and appended to this beginning.
+    /// The body is `{"model": ..., "messages": [...], other fields}`. If the beginning of the previous body, up to its
+    /// last message, is stored with the chat, only the messages after it are serialised, and appended to it.
     pub(crate) fn body(&self) -> serde_json::Result<(Vec<u8>, usize)> {
         let head = format!(r#"{{"model":{},"messages":["#, serde_json::to_string(self.model)?);
         let messages = &self.request.messages;
-        // A stored beginning is reused only if it names the same model and has messages.
-        let reusable = messages.take_serialized_prefix();
+        let stored = messages.take_serialized_prefix();
+        // The stored beginning may be that of a request to another model, or have no messages: it is then not reused.
         let reusable =
-            reusable.filter(|reusable| reusable.text.starts_with(head.as_bytes()) && reusable.messages > 0);
+            stored.filter(|stored| stored.text.starts_with(head.as_bytes()) && stored.messages > 0);
         let SerializedPrefix { text: mut body, messages: reused_count } =
             reusable.unwrap_or(SerializedPrefix { text: head.into_bytes(), messages: 0 });
         let new_messages = messages.get(reused_count..).unwrap_or_default();
-        // One allocation for the whole body, with an estimate of 512 bytes for each tool and for the other fields.
+        // Allocates the whole body at once. A tool, and the other fields together, are estimated at 512 bytes each.
         body.reserve(
             new_messages.iter().map(estimated_size).sum::<usize>() + 512 * self.request.tools.len() + 512,
         );
         for (index, message) in new_messages.iter().enumerate() {
+            // A comma precedes every message of the chat but the first.
             if reused_count + index > 0 {
                 body.push(b',');
             }
@@ -65,37 +67,41 @@ impl SentRequest<'_> {
         }
         let end = body.len();
         body.push(b']');
-        // The other fields are serialised as a separate object `{...}`, whose closing brace also closes the body. The
-        // opening brace of this object becomes a comma; if the object has no fields, the brace is removed.
+        // The other fields are serialised as an object of their own, which is then merged into the body: its opening
+        // brace, at `end + 1`, becomes a comma, or is removed if the object has no fields; its closing brace closes the
+        // body.
         serde_json::to_writer(&mut body, &RemainingFields(self))?;
         match body.get_mut(end + 1..) {
-            Some([bracket, b'"', ..]) => *bracket = b',',
+            Some([brace, b'"', ..]) => *brace = b',',
             _ => drop(body.remove(end + 1)),
         }
         Ok((body, end))
     }
 }
 
-/// Estimates the serialised size of a message in bytes, to allocate the body at once: the size of the texts, a
-/// sixteenth more for escapes, and a constant for the names of the fields. A wrong estimate only costs another
-/// allocation.
+/// Estimates the serialised size of a message in bytes, to allocate the body at once: the size of its texts, a
+/// sixteenth more for escapes, and constants for the names of the fields. The constants are guesses: a wrong estimate
+/// only costs another allocation.
 fn estimated_size(message: &Message) -> usize {
     let part = |part: &Part| match part {
         Part::Text(text) | Part::ImageUrl(text) | Part::ImageData { data: text, .. } => text.len(),
     };
     let text = match message {
-        // The numbers of bytes are guesses: 96 for the names of a call, 64 for those of an output, 40 for any message.
         Message::System(parts) | Message::User(parts) => parts.iter().map(part).sum(),
         Message::Assistant { text, calls, .. } => {
+            // 96 for the fields of a call, its id and its name.
             text.len() + calls.iter().map(|call| 96 + call.arguments.len()).sum::<usize>()
         }
+        // 64 for the id of the call.
         Message::Tool { content, .. } => 64 + content.iter().map(part).sum::<usize>(),
     };
+    // 40 for the names of the fields of any message.
     40 + text * 17 / 16
 }
 
 impl Serialize for SentRequest<'_> {
-    /// Serialises the whole body without the cache of earlier messages; [`SentRequest::body`] uses the cache.
+    /// Serialises the whole body, all messages included. [`SentRequest::body`] returns the same fields, but reuses the
+    /// bytes of earlier messages.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         body.serialize_entry("model", self.model)?;
@@ -105,11 +111,11 @@ impl Serialize for SentRequest<'_> {
     }
 }
 
-/// The fields of a request after its messages.
+/// The fields of a request except the model and the messages, which [`SentRequest::body`] appends.
 struct RemainingFields<'a>(&'a SentRequest<'a>);
 
 impl Serialize for RemainingFields<'_> {
-    /// Serialises the fields after the messages as an object of their own.
+    /// Serialises these fields as an object of their own.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         self.0.serialize_remaining(&mut body)?;
@@ -118,8 +124,8 @@ impl Serialize for RemainingFields<'_> {
 }
 
 impl SentRequest<'_> {
-    /// Serialises all fields except the model and the messages. Settings that the request leaves open are not sent, so
-    /// that the server's defaults apply.
+    /// Serialises all fields except the model and the messages as entries of `body`. Settings that the request leaves
+    /// open are not sent, so that the server's defaults apply.
     fn serialize_remaining<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
         let Request { messages: _, tools, choice, sampling, format } = self.request;
         if !tools.is_empty() {
@@ -135,7 +141,7 @@ impl SentRequest<'_> {
             }
         }
         let settings = [
-            // `self.limit` is the name of the field for this limit, which differs between servers.
+            // The name of this field, `self.limit`, depends on the server.
             (self.limit, sampling.max_tokens.map(Value::from)),
             ("temperature", sampling.temperature.map(Value::from)),
             ("top_p", sampling.top_p.map(Value::from)),
@@ -174,7 +180,7 @@ impl SentRequest<'_> {
     }
 }
 
-/// A list that is serialised with each item replaced by the result of a function.
+/// A list whose items are serialised as the values that a function returns for them.
 struct MappedList<'a, T, W>(&'a [T], fn(&'a T) -> W);
 
 impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {
@@ -183,11 +189,12 @@ impl<T, W: Serialize> Serialize for MappedList<'_, T, W> {
     }
 }
 
-/// A message, which is serialised in this format.
+/// A message of the chat, which serialises as an item of the field `messages`.
 struct SentMessage<'a>(&'a Message);
 
 impl Serialize for SentMessage<'_> {
-    /// Serialises a message of the chat as an item of the field `messages`.
+    /// Serialises the message. Its reasoning, and whether a tool failed, are not sent: the format has no field for
+    /// them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         match self.0 {
@@ -200,7 +207,7 @@ impl Serialize for SentMessage<'_> {
                 body.serialize_entry("content", &SentContent(parts))?;
             }
             Message::Assistant { text, calls, .. } => {
-                // The content of a message with calls and no text is null. The format has no field for reasoning.
+                // The content is null if the message has calls but no text.
                 let text = Some(text).filter(|text| !text.is_empty() || calls.is_empty());
                 body.serialize_entry("role", "assistant")?;
                 body.serialize_entry("content", &text)?;
@@ -224,13 +231,13 @@ pub(super) fn encode_call(call: &ToolCall) -> Value {
     json!({"id": call.id, "type": "function", "function": function})
 }
 
-/// The content of a message, which is serialised as a string or as a list of parts.
+/// The content of a message, which serialises as a string or as a list of parts.
 struct SentContent<'a>(&'a [Part]);
 
 impl Serialize for SentContent<'_> {
-    /// Serialises the parts of a message, or of a tool output, as its field `content`.
+    /// Serialises the parts of a message, or of a tool output, as the value of its field `content`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A single text is sent as a string: some servers accept no list of parts.
+        // A single text, or no part at all, is sent as a string: some servers accept no list of parts.
         if let Some(text) = only_text(self.0) {
             return serializer.serialize_str(text);
         }
@@ -245,11 +252,11 @@ impl Serialize for SentContent<'_> {
     }
 }
 
-/// A tool, which is serialised in this format.
+/// A tool, which serialises as an item of the field `tools`.
 struct SentTool<'a>(&'a ToolSpec);
 
 impl Serialize for SentTool<'_> {
-    /// Serialises a tool as an item of the field `tools`.
+    /// Serialises the tool as a function.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         body.serialize_entry("type", "function")?;
@@ -262,7 +269,7 @@ impl Serialize for SentTool<'_> {
 struct SentFunction<'a>(&'a ToolSpec);
 
 impl Serialize for SentFunction<'_> {
-    /// Serialises a tool as the field `function` of an item of `tools`; an empty description is not sent.
+    /// Serialises the name, the description and the parameters of the tool; an empty description is not sent.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut body = serializer.serialize_map(None)?;
         body.serialize_entry("name", &self.0.name)?;

@@ -1,5 +1,5 @@
-//! Decodes requests of OpenAI's chat completions, as the gateway receives them from its clients: the messages, the
-//! tools and the settings.
+//! Decodes requests of OpenAI's chat completions, as the gateway receives them from its clients: the messages with
+//! their declared provenance, the tools and the settings. The descriptor of the format refers to [`decode_request`].
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request. Drops the fields and tools in `dropped`.
+/// Decodes the body of a request. `options` lists the fields and tools that are dropped instead of being rejected.
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
-    let body = ObjectFields::of_body(body, dropped)?;
+pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
+    let body = ObjectFields::of_body(body, options)?;
     body.reject_unsupported(&REQUEST)?;
     // Whether a streamed answer is to end with the token usage.
     let mut usage = false;
@@ -36,7 +36,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         options.reject_unsupported(&STREAM_OPTIONS)?;
         usage = options.flag("include_usage")?;
     }
-    // Both fields name the same limit.
+    // Both fields are names of the same limit.
     let (old, new) = (body.tokens("max_tokens")?, body.tokens("max_completion_tokens")?);
     if old.is_some() && new.is_some() && old != new {
         return body.field_error("max_tokens", "differs from `max_completion_tokens`; send one of the two");
@@ -63,7 +63,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
                 ..Reasoning::default()
             },
             verbosity: body.word("verbosity", Verbosity::from_name, "is not `low`, `medium` or `high`")?,
-            // Without the field, a message may have several calls.
+            // If the field is absent, a message may have several calls.
             single_call: body.get("parallel_tool_calls").is_some() && !body.flag("parallel_tool_calls")?,
         },
         format: read_output_format(&body)?,
@@ -84,7 +84,8 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     })
 }
 
-/// Decodes the field `response_format`; `None` if the field is absent or permits any text.
+/// Decodes the field `response_format`, the form that the client demands of the text; `None` if the field is absent or
+/// permits any text.
 fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     if body.get("response_format").is_none() {
         return Ok(None);
@@ -98,7 +99,8 @@ fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, W
     })
 }
 
-/// Decodes the list `messages`, and the declared provenance of the parts of the user's messages.
+/// Decodes the list `messages`. The second part of the result is the provenance that the client declares for the parts
+/// of the user's messages.
 fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), WireError> {
     let (mut messages, mut sources) = (Vec::new(), Sources::default());
     for message in body.objects("messages")? {
@@ -111,8 +113,8 @@ fn read_messages(body: &ObjectFields<'_>) -> Result<(Vec<Message>, Sources), Wir
     Ok((messages, sources))
 }
 
-/// Returns the declared provenance of each part of a user's message: that of the part or, if the part declares none,
-/// that of the message. If the content is a text, it counts as one part.
+/// Returns the provenance of each part of a user's message, in order: the one that the part declares, otherwise the one
+/// that the message declares, otherwise `None`. Content that is a string counts as one part.
 fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
     let message_source = message.source()?;
     match message.get("content") {
@@ -122,7 +124,7 @@ fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireErr
             let source = |part: Result<ObjectFields<'_>, WireError>| {
                 let part = part?;
                 match part.optional_text("type")? {
-                    // A file without a declaration of its own is never `typed`, even if its message is.
+                    // A file that declares nothing itself is never `typed`, even if its message is.
                     Some("file") => documents::source_of(&part, message_source),
                     _ => Ok(part.source()?.or(message_source)),
                 }
@@ -132,8 +134,9 @@ fn sources_of(message: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireErr
     }
 }
 
-/// Decodes a message according to its role. A refusal, which is a separate field in this format, becomes part of the
-/// message's text, since a [`Message`] has no field for refusals.
+/// Decodes a message according to its role. Only a message of the user may declare the provenance of its parts, and
+/// only an output of a tool whether the tool failed. A refusal of the model, which is a separate field in this format,
+/// becomes part of the message's text, since a [`Message`] has no field for refusals.
 fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
     match message.text("role")? {
         "system" | "developer" => {
@@ -153,7 +156,8 @@ fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
                     _ => {
                         return message.field_error(
                             "content",
-                            "has an image or a file, which an assistant message cannot contain",
+                            "has an image or a file, which an assistant message cannot contain; send it in a user \
+                            message",
                         );
                     }
                 }
@@ -172,13 +176,13 @@ fn read_message(message: &ObjectFields<'_>) -> Result<Message, WireError> {
             })
         }
         "function" => {
-            message.field_error("role", "is the old form of `tool`; use this role, with `tool_call_id`")
+            message.field_error("role", "is the old form of `tool`; use the role `tool`, with `tool_call_id`")
         }
         _ => message.field_error("role", "is not `system`, `developer`, `user`, `assistant` or `tool`"),
     }
 }
 
-/// Decodes a tool call of an assistant message.
+/// Decodes a call in an assistant message. Fails for a call of a custom tool, which this module does not support.
 fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     if call.optional_text("type")? == Some("custom") {
         return call.field_error("type", CUSTOM_TOOL);
@@ -193,20 +197,21 @@ fn read_call(call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     })
 }
 
-/// The known fields of parts: of texts, refusals, images and files, in this order.
+/// The known fields of parts of a message that is not the user's: of texts, refusals, images and files, in this order.
 const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART];
-/// The known fields of the parts of a user's message, in the order of [`PARTS`]. Only these parts may declare their
+/// The known fields of parts of a user's message, in the order of [`PARTS`]. In addition, these parts may declare their
 /// provenance.
 const PARTS_OF_USER: [KnownFields; 4] =
     [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
 
-/// Decodes the content of a message that the user did not write.
+/// Decodes the content of a message that is not the user's.
 fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
 
-/// Decodes the content of a message: a text, or a list of parts. `text`, `refusal`, `image` and `file` are the known
-/// fields of parts of the types `text`, `refusal`, `image_url` and `file`. Absent and empty content has no parts.
+/// Decodes the content of a message: a string, or a list of parts. The second parameter is [`PARTS`] or
+/// [`PARTS_OF_USER`]: the known fields of a text, a refusal, an image and a file. If the content is absent or an empty
+/// string, the result is empty.
 fn read_parts(
     message: &ObjectFields<'_>,
     [text, refusal, image, file]: &[KnownFields; 4],
@@ -248,8 +253,8 @@ fn read_parts(
     message.objects("content")?.map(part).collect()
 }
 
-/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients
-/// to send such tools.
+/// Decodes an item of the field `tools`. `None` for a tool that is dropped: the provider would run it, and the
+/// operator's configuration lists its type among the tools to drop.
 fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     match tool.text("type")? {
         "function" => {}
@@ -269,7 +274,8 @@ fn read_tool(tool: &ObjectFields<'_>) -> Result<Option<ToolSpec>, WireError> {
     }))
 }
 
-/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call.
+/// Decodes the field `tool_choice`: whether the model may, must or must not call a tool, or which one it must call. The
+/// field is a word or, to name a tool, an object.
 fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireError> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
@@ -329,6 +335,7 @@ mod tests {
         ] {
             check(fine, "fine");
         }
+        check(r#""seed_":2"#, "`seed_` is not known");
         check(
             r#""n":2"#,
             "`n` is supported only as 1: a conversation continues with one message of the model",
@@ -360,7 +367,10 @@ mod tests {
             "`reasoning_effort` is not `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
         );
         check(r#""verbosity":"max""#, "`verbosity` is not `low`, `medium` or `high`");
-        check(r#""functions":[]"#, "`functions` is the old form of `tools` and `tool_choice`; use these");
+        check(
+            r#""functions":[]"#,
+            "`functions` is the old form of `tools` and `tool_choice`; send these instead",
+        );
         check(r#""a secret":1"#, "`...` is not known");
         check(
             r#""max_tokens":1,"max_completion_tokens":2"#,
@@ -377,13 +387,13 @@ mod tests {
         check(r#""tools":[{"type":"function"}]"#, "`tools[0].function` is not an object");
         check(
             r#""tool_choice":{"type":"allowed_tools"}"#,
-            "`tool_choice.type` is a choice among tools; declare only those that the model may call in `tools`",
+            "`tool_choice.type` is a choice among tools; declare in `tools` only those that the model may call",
         );
         check(r#""model":1"#, "`model` is not a string");
         let message = |message: &str, expected: &str| check(&format!(r#""messages":[{message}]"#), expected);
         message(
             r#"{"role":"function","content":""}"#,
-            "`messages[0].role` is the old form of `tool`; use this role, with `tool_call_id`",
+            "`messages[0].role` is the old form of `tool`; use the role `tool`, with `tool_call_id`",
         );
         message(
             r#"{"role":"other","content":""}"#,
@@ -391,7 +401,7 @@ mod tests {
         );
         message(
             r#"{"role":"user","content":"","name":"n"}"#,
-            "`messages[0].name` names a participant, which is text for the model without a label; put it into the content",
+            "`messages[0].name` names a participant, which is text for the model without a label; put the name into the content",
         );
         message(r#"{"role":"user","content":3}"#, "`messages[0].content` is not a list");
         message(r#"{"role":"tool","content":""}"#, "`messages[0].tool_call_id` is missing");

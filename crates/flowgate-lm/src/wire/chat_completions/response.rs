@@ -1,5 +1,6 @@
 //! Encodes and decodes answers of OpenAI's chat completions that are not streamed. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes the answers of a server.
+//! clients; `RemoteModel` decodes the answers of a server. `stream` shares the encoding and decoding of finish reasons,
+//! usage and arguments.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,8 @@ use super::request::encode_call;
 use crate::Error;
 use crate::chat::{Completion, Stop, ToolCall, Usage};
 
-/// Encodes the body of an answer. The text of a refusal is sent in the field `refusal` instead of `content`.
+/// Encodes the body of an answer. The text of a refusal is sent in the field `refusal`, and any other text in
+/// `content`.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
     let refused = completion.stop == Stop::Refused;
@@ -41,7 +43,8 @@ pub(super) fn finish_reason(completion: &Completion) -> &'static str {
         Stop::End => "stop",
         Stop::Calls => "tool_calls",
         Stop::Length => "length",
-        // A refusal with a text ends normally; a refusal without a text comes from the provider's filter.
+        // If the provider's filter has refused, there is no text. If the model has refused, its text says so, and the
+        // answer ends normally.
         Stop::Refused if completion.text.is_empty() => "content_filter",
         Stop::Refused => "stop",
     }
@@ -69,7 +72,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let message = choice.get("message").ok_or(Error::Malformed("the item of `choices` has no `message`"))?;
     let field = |key: &str| fields::text(message, key);
     let mut completion = Completion { text: field("content").to_owned(), ..Completion::default() };
-    // The text of a refusal is in a field of its own.
+    // The text of a refusal, which is in a field of its own, becomes text of the answer.
     completion.text.push_str(field("refusal"));
     let calls = fields::list(message, "tool_calls").unwrap_or_default();
     if calls.len() > MAX_CALLS {
@@ -83,8 +86,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes a `finish_reason`. `refused` says whether the answer contains a refusal with a text: the server then reports
-/// a normal end. An unknown reason is an error, since the answer may be incomplete.
+/// Decodes a `finish_reason`. `refused` says whether the answer contains the text of a refusal: servers then report a
+/// normal end, which is decoded as a refusal. A missing or unknown reason is an error, since the answer may be
+/// incomplete.
 pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),
@@ -107,8 +111,7 @@ pub(super) fn read_usage(usage: &Value) -> Usage {
     Usage { input, output, cached: cached.unwrap_or(0) }
 }
 
-/// Decodes the tool call with the index `index` in the message. A call without an id gets an id that contains the
-/// index.
+/// Decodes a tool call. `index` is its index in the message; a call without an id gets an id that contains the index.
 fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     if call.get("type").is_some_and(|kind| kind != "function") {
         return Err(Error::Malformed("the `type` of a tool call is not `function`"));
@@ -121,8 +124,8 @@ fn read_call(call: &Value, index: usize) -> Result<ToolCall, Error> {
     })
 }
 
-/// Returns the arguments of a call as a text; empty if they are absent. Some servers send the object itself instead of
-/// its text.
+/// Returns the arguments of a call, the field `arguments`, as a JSON text; empty if the field is absent or null. The
+/// format has a string with JSON there, but some servers send the object itself.
 pub(super) fn arguments(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

@@ -13,8 +13,9 @@ use crate::json::Json;
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of chunks, with one chunk for each item of `text_pieces`, which together are the text
-/// of the answer. If `with_usage` is true, the last chunk reports the token usage.
+/// Encodes an answer as a stream of chunks: a chunk with the role, one for each item of `text_pieces` (which together
+/// are the text of the answer), the calls, and a chunk with the finish reason. If `with_usage` is true, a last chunk
+/// reports the token usage.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -22,20 +23,20 @@ pub fn encode_stream(
     head: ResponseHead<'_>,
     with_usage: bool,
 ) -> Vec<SseEvent> {
-    // An answer has many chunks, which share most of their content. Their JSON is therefore formatted as text, and
-    // their common beginning only once.
+    // All chunks of an answer begin with the same fields. Their JSON is written as text, so that this beginning is
+    // formatted only once.
     let (id, created, model) = (json!(head.id), head.created, json!(head.model));
     let begin = format!(
         r#"{{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"choices":["#
     );
-    // Returns a chunk with the choice `choice`, or without a choice if this text is empty. If the client has requested
-    // the usage, each chunk has the field `usage`.
-    let chunk = |choice: &str, cost: &Value| {
-        let cost = if with_usage { format!(r#","usage":{cost}"#) } else { String::new() };
-        SseEvent::new("", format!("{begin}{choice}]{cost}}}"))
+    // Returns a chunk with the choice `choice` (JSON), or without a choice if `choice` is empty. If the client has
+    // requested the usage, each chunk has the field `usage`, which is null in all chunks but the last.
+    let chunk = |choice: &str, used_tokens: &Value| {
+        let field = if with_usage { format!(r#","usage":{used_tokens}"#) } else { String::new() };
+        SseEvent::new("", format!("{begin}{choice}]{field}}}"))
     };
-    // Returns a chunk that adds `delta` to the message. `finish` is the finish reason in the last such chunk, and null
-    // in the chunks before.
+    // Returns a chunk that adds `delta` to the message. `finish` is the finish reason; null in all such chunks but the
+    // last.
     let delta = |delta: Value, finish: Value| {
         let choice = format!(r#"{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#);
         chunk(&choice, &Value::Null)
@@ -50,10 +51,11 @@ pub fn encode_stream(
     for piece in text_pieces {
         events.push(delta(json!({key: piece}), Value::Null));
     }
+    // Each call begins with its id and its name; its arguments follow in pieces.
     for (index, call) in completion.calls.iter().enumerate() {
         let function = json!({"name": call.name, "arguments": ""});
-        let begin = json!({"index": index, "id": call.id, "type": "function", "function": function});
-        events.push(delta(json!({"tool_calls": [begin]}), Value::Null));
+        let first = json!({"index": index, "id": call.id, "type": "function", "function": function});
+        events.push(delta(json!({"tool_calls": [first]}), Value::Null));
         for piece in pieces(&call.arguments) {
             let more = json!({"index": index, "function": {"arguments": piece}});
             events.push(delta(json!({"tool_calls": [more]}), Value::Null));
@@ -68,11 +70,11 @@ pub fn encode_stream(
     events
 }
 
-/// Decodes a stream of chunks.
+/// Decodes the chunks of one streamed answer.
 #[derive(Debug, Default)]
 pub struct StreamDecoder {
     assembly: Assembly,
-    /// The ids of the calls so far, as the server sent them; they may be empty.
+    /// The ids of the calls so far, as the server sent them: empty for a call without an id.
     ids: Vec<String>,
     /// Whether the answer contains a refusal.
     refused: bool,
@@ -84,7 +86,7 @@ pub struct StreamDecoder {
 
 impl StreamDecoder {
     /// Decodes the next event: adds its chunk to the completion, and passes the pieces of the chunk to the listener.
-    /// Events after the end of the answer are ignored.
+    /// Events after `[DONE]`, which ends the stream, are ignored.
     ///
     /// # Errors
     /// If the event is not a valid chunk, the server reports an error, or the listener cancels.
@@ -93,11 +95,11 @@ impl StreamDecoder {
             return Ok(());
         }
         if event.data.trim() == "[DONE]" {
-            // Without a finish reason, the answer may be incomplete.
+            // If no chunk had a finish reason, the answer may be incomplete.
             self.done = self.finish.is_some();
             return if self.done { Ok(()) } else { Err(EARLY) };
         }
-        // An answer has many chunks, so they are parsed without copies.
+        // `Json` borrows from the text instead of copying it: an answer has many chunks.
         let chunk = Json::parse(&event.data).map_err(|_| {
             Error::Malformed("the `data` of a server-sent event is not valid JSON, or has a key twice")
         })?;
@@ -126,8 +128,9 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Decodes the `delta` of a chunk: a piece of the text, of the refusal or of calls. A refusal becomes text of the
-    /// answer, and marks the answer as refused. Fails if the delta adds something after the finish reason.
+    /// Decodes the `delta` of a chunk: pieces of the text, of the refusal or of calls. The text of a refusal becomes
+    /// text of the answer, and marks the answer as refused. Fails if the delta adds something although an earlier chunk
+    /// had the finish reason.
     fn delta(&mut self, delta: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         let field = |key: &str| fields::text(delta, key);
         let calls = fields::list(delta, "tool_calls").unwrap_or_default();
@@ -141,8 +144,10 @@ impl StreamDecoder {
         calls.iter().try_for_each(|call| self.call(call, listener))
     }
 
-    /// Decodes the next piece of a call, and passes it to the listener. Fails if it is uncertain to which call the
-    /// piece belongs: otherwise, the pieces of two calls could form a call that the model did not make.
+    /// Decodes the next piece of a call, and passes it to the listener. The `index` of the piece says to which call it
+    /// belongs. Fails if that is uncertain, because the index is missing or skips a number, or the id or the name
+    /// differs from that of earlier pieces: otherwise, pieces of two calls could form a call that the model did not
+    /// make.
     fn call(&mut self, piece: &Json<'_>, listener: &mut dyn Listener) -> Result<(), Error> {
         if fields::non_null_child(piece, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
             return Err(Error::Malformed("the `type` of a tool call is not `function`"));
@@ -151,12 +156,12 @@ impl StreamDecoder {
         let (id, name) = (fields::text(piece, "id"), fields::text(function, "name"));
         let index = match fields::non_null_child(piece, "index") {
             Some(index) => index.to_value().as_u64().and_then(|index| usize::try_from(index).ok()),
-            // Servers that send each call in one piece may omit the index.
+            // Servers that send each call in one piece may omit the index: a piece with a name then begins a new call.
             None if !name.is_empty() => Some(self.ids.len()),
             None => None,
         };
         let index = index.ok_or(Error::Malformed("a piece of a tool call has no valid `index`"))?;
-        // The first unused index begins a new call.
+        // The next unused index begins a new call; an index in use continues its call.
         if index == self.ids.len() {
             self.assembly.call(id, name, listener)?;
             self.ids.push(id.to_owned());
@@ -190,13 +195,13 @@ impl StreamDecoder {
     /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream ended before the answer was complete.
+    /// If the stream ended before the answer was complete, or if the finish reason announces calls but the answer has
+    /// none.
     pub fn finish(mut self) -> Result<Completion, Error> {
         if !self.done {
             return Err(EARLY);
         }
         self.assembly.completion.stop = self.finish.ok_or(EARLY)?;
-        // Also fails for an answer that ends with the finish reason of calls but has no calls.
         correct_stop_reason(self.assembly.completion)
     }
 }

@@ -1,5 +1,6 @@
-//! Defines [`ContentReader`], which decodes the contents of a chat in Gemini's API: texts, calls, outputs of tools,
-//! images and PDFs. The decoder of requests ([`super::request_decoder`]) uses this module.
+//! Decodes the chat in a request of Gemini's API. [`ContentReader`] decodes the contents, with their texts, calls,
+//! outputs of tools, images and PDFs, into messages; [`read_system`] decodes the system instruction. The decoder of
+//! requests ([`super::request_decoder`]) calls both.
 
 use super::super::documents;
 use super::super::fields::ObjectFields;
@@ -11,21 +12,22 @@ use super::{
 use crate::chat::{Message, Part, Source, Sources, ToolCall};
 use crate::json::Json;
 
-/// The beginning of the id of a call to which the client gives none; the number of calls before it follows.
+/// The beginning of the id that a call receives if its client gives it none. The number of calls before it in the chat
+/// follows.
 pub const CALL_ID: &str = "call_";
 
-/// The problem of a part that has several contents, such as a text and a call: a part may have only one.
-const SEVERAL: &str = "is in a part that has another content, too; send one part for each";
+/// The problem of a part with several contents, such as a text and a call: a part may have only one.
+const SEVERAL: &str = "is in a part that also has other content; send each content in a part of its own";
 
-/// The problem of a part that is not an output, in a content whose role permits only outputs.
+/// The problem of a part that is not an output of a tool, in a content whose role permits only such outputs.
 const NO_OUTPUT: &str =
     "is in a content of the role `function`, which has only outputs of tools; use the role `user`";
 
-/// Decodes the field `systemInstruction`; `None` if it is absent.
+/// Decodes the field `systemInstruction` into a system message; `None` if the field is absent. Its parts must be texts.
 pub(super) fn read_system(body: &ObjectFields<'_>) -> Result<Option<Message>, WireError> {
     match body.get("systemInstruction") {
         None => return Ok(None),
-        // Servers also accept a text instead of a content.
+        // Google's servers accept a text there as well as a content.
         Some(Json::Text(text)) => {
             return Ok(Some(Message::System(vec![Part::Text(text.clone().into_owned())])));
         }
@@ -45,12 +47,13 @@ pub(super) fn read_system(body: &ObjectFields<'_>) -> Result<Option<Message>, Wi
 #[derive(Debug)]
 struct OpenCall {
     id: String,
+    /// The name of the tool.
     tool: String,
-    /// Whether the client gave the id.
+    /// Whether the id is the client's; otherwise the reader has made it.
     has_given_id: bool,
 }
 
-/// The messages of a chat, while its contents are decoded one after the other.
+/// Decodes the contents of a chat one after the other, and collects their messages.
 #[derive(Debug, Default)]
 pub(super) struct ContentReader {
     /// The messages so far.
@@ -59,14 +62,14 @@ pub(super) struct ContentReader {
     pub(super) sources: Sources,
     /// The calls that have no output yet. If there are more than [`MAX_CALLS`], the oldest are forgotten.
     open_calls: Vec<OpenCall>,
-    /// The number of calls so far.
+    /// The number of calls so far, from which a call without an id gets one.
     calls: usize,
 }
 
 impl ContentReader {
-    /// Decodes the next content, and appends the messages that it contains: of the model, or of the user and the tools.
-    /// A content without a role is the user's. A content of the role `function` may have only outputs of tools, and the
-    /// files that belong to these outputs.
+    /// Decodes the next content, and appends its messages: one message of the model, or messages of the user and
+    /// outputs of tools. A content without a role is the user's. A content of the role `function` may have only outputs
+    /// of tools, and the files that belong to these outputs.
     pub(super) fn read(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         match content.optional_text("role")? {
             Some("model") => self.read_model(content),
@@ -79,7 +82,8 @@ impl ContentReader {
         }
     }
 
-    /// Decodes a content of the model. If the preceding content is the model's as well, both become one message.
+    /// Decodes a content of the model into one message. If the preceding content is the model's as well, both become
+    /// one message, since some clients store each event of a stream as a content. Drops the reasoning.
     fn read_model(&mut self, content: &ObjectFields<'_>) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_MODEL)?;
         let (mut text, mut calls) = (String::new(), Vec::new());
@@ -91,8 +95,8 @@ impl ContentReader {
                 (Some(_), Some(_)) => return part.field_error("functionCall", SEVERAL),
                 (Some(piece), None) if !is_thought => text.push_str(piece),
                 (None, Some(_)) => calls.push(self.read_call(&part.object("functionCall")?)?),
-                // A thought is dropped, so that a client cannot write text into the model's reasoning: the gateway has
-                // its own copy of the reasoning. A part that has only a signature adds nothing.
+                // The part is reasoning, or has only a signature. Reasoning is dropped, so that a client cannot write
+                // text into it: the gateway has its own copy.
                 _ => {}
             }
         }
@@ -105,8 +109,9 @@ impl ContentReader {
         Ok(())
     }
 
-    /// Decodes a call and records it as open, so that a later output can answer it. The arguments, which are an object
-    /// in this format, are serialised as a text. A call without an id gets an id from its position in the chat.
+    /// Decodes a call, and records it as open, so that [`Self::answered_call`] finds it for a later output. The
+    /// arguments, which are an object in this format, become a JSON text. A call without an id gets an id from its
+    /// position in the chat, so that equal chats have equal ids.
     fn read_call(&mut self, call: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
         call.reject_unsupported(&CALL)?;
         let arguments = match call.get("args") {
@@ -118,7 +123,7 @@ impl ContentReader {
         let id = given.map_or_else(|| format!("{CALL_ID}{}", self.calls), str::to_owned);
         self.calls += 1;
         let name = call.text("name")?.to_owned();
-        // Bounds the search of `answered_call`: the oldest call that has no output is forgotten.
+        // The list that `answered_call` searches is bounded: the oldest call without an output is forgotten.
         if self.open_calls.len() >= MAX_CALLS {
             self.open_calls.remove(0);
         }
@@ -126,15 +131,15 @@ impl ContentReader {
         Ok(ToolCall { id, name, arguments })
     }
 
-    /// Decodes a content of the user. Each output of a tool becomes a separate message, and the parts between two
-    /// outputs become one message of the user. If `only_outputs` is true, the content must have only outputs and the
-    /// files that belong to them.
+    /// Decodes a content of the user, which can contain texts and files of the user and outputs of tools. Each output
+    /// becomes a message of its own, and the parts before, between and after the outputs become messages of the user.
+    /// If `only_outputs` is true, parts of the user are an error.
     fn read_user(&mut self, content: &ObjectFields<'_>, only_outputs: bool) -> Result<(), WireError> {
         content.reject_unsupported(&CONTENT_OF_USER)?;
         let content_source = content.source()?;
-        // The parts since the last tool output, each with its source.
+        // The parts of the user since the last output of a tool, each with its provenance.
         let mut pending: Vec<(Part, Option<Source>)> = Vec::new();
-        // Whether the preceding part is an output of a tool, or belongs to one.
+        // Whether the preceding part is an output of a tool, or a file that belongs to one.
         let mut follows_output = false;
         let mut is_empty = true;
         for part in content.objects("parts")? {
@@ -150,22 +155,23 @@ impl ContentReader {
                     pending.push((text, part.source()?.or(content_source)));
                 }
                 (false, true, false) => {
-                    let image = read_blob(&part.object("inlineData")?)?;
+                    let file = read_blob(&part.object("inlineData")?)?;
                     let declared = part.source()?;
                     match self.messages.last_mut() {
                         // A file directly after an output belongs to the output, unless it declares its own provenance.
                         Some(Message::Tool { content, .. }) if follows_output && declared.is_none() => {
-                            content.push(image);
+                            content.push(file);
                         }
                         _ if only_outputs => return part.field_error("inlineData", NO_OUTPUT),
                         _ => {
-                            let source = if documents::is_pdf(&image) {
+                            // A PDF that declares nothing itself is never `typed`, even if its content is.
+                            let source = if documents::is_pdf(&file) {
                                 documents::source_of(&part, content_source)?
                             } else {
                                 declared.or(content_source)
                             };
                             follows_output = false;
-                            pending.push((image, source));
+                            pending.push((file, source));
                         }
                     }
                 }
@@ -180,7 +186,7 @@ impl ContentReader {
                 (true, true, false) => return part.field_error("inlineData", SEVERAL),
             }
         }
-        // A content without parts becomes a message without parts.
+        // A content without parts becomes an empty message of the user.
         if is_empty {
             self.messages.push(Message::User(Vec::new()));
         }
@@ -188,7 +194,7 @@ impl ContentReader {
         Ok(())
     }
 
-    /// Appends a message of the user with these parts and their provenance, if there are any parts.
+    /// Appends a message of the user with these parts, each with its declared provenance; none if there are no parts.
     fn push_user(&mut self, parts: Vec<(Part, Option<Source>)>) {
         if parts.is_empty() {
             return;
@@ -198,7 +204,7 @@ impl ContentReader {
         self.messages.push(Message::User(parts));
     }
 
-    /// Decodes an output of a tool into a message, and closes the call that it answers.
+    /// Decodes an output of a tool into a message, and removes the call that it answers from the open calls.
     fn read_output(&mut self, output: &ObjectFields<'_>) -> Result<Message, WireError> {
         output.reject_unsupported(&OUTPUT)?;
         let call_id =
@@ -222,13 +228,13 @@ impl ContentReader {
         Ok(Message::Tool { call_id, content, is_error: Some(is_error) })
     }
 
-    /// Returns the id of the call that an output answers, and closes this call. `id` is the id in the output (empty if
-    /// it has none), and `name` is the tool.
+    /// Returns the id of the call that an output answers, and removes this call from the open calls. `id` is the id
+    /// that the client gives in the output (empty if it gives none), and `name` is the name of the tool.
     ///
-    /// The output answers the open call with the same id. If there is none, some clients have left out the id, or have
-    /// invented one: an output without an id answers the first open call of the tool, and an output with an unknown id
-    /// the first open call of the tool to which the client gave no id. If there is no such call either, the result is
-    /// `id` itself, or an id that contains the tool's name.
+    /// The output answers the open call with the same id. If there is none, the client has left out the id or invented
+    /// one. An output without an id answers the first open call of the tool. An output with an unknown id answers the
+    /// first open call of the tool to which the client gave no id. If there is no such call either, the output answers
+    /// no known call: the result is `id`, or an id with the name of the tool if `id` is empty.
     fn answered_call(&mut self, id: &str, name: &str) -> String {
         let with_id = self.open_calls.iter().position(|call| call.id == id);
         let is_of_tool = |call: &OpenCall| call.tool == name && (id.is_empty() || !call.has_given_id);
@@ -240,9 +246,9 @@ impl ContentReader {
     }
 }
 
-/// Returns the text of a tool's output, and whether the tool failed. If the object has only one field, and this is
-/// `output`, `result` or `error`, the value of the field is the output; otherwise, the whole object is the output. The
-/// text is `None` if the object is empty.
+/// Returns the text of a tool's output, and whether the tool failed. `entries` are the fields of the object `response`.
+/// If its only field is `output`, `result` or `error`, the output is the value of this field, and `error` says that the
+/// tool failed. Otherwise, the output is the whole object, as JSON. The text is `None` if the object is empty.
 fn output_text(entries: &[(std::borrow::Cow<'_, str>, Json<'_>)]) -> (Option<String>, bool) {
     match entries {
         [] => (None, false),
@@ -257,7 +263,8 @@ fn output_text(entries: &[(std::borrow::Cow<'_, str>, Json<'_>)]) -> (Option<Str
     }
 }
 
-/// Decodes an image or a PDF. Fails for any other media type, and for a media type with parameters or several types.
+/// Decodes inline data, which must be an image or a PDF. Fails for any other media type, and for a media type with
+/// parameters or several types.
 fn read_blob(blob: &ObjectFields<'_>) -> Result<Part, WireError> {
     blob.reject_unsupported(&BLOB)?;
     let media_type = blob.text("mimeType")?;

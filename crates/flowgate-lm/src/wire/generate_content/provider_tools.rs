@@ -7,7 +7,8 @@ use super::super::fields;
 use super::super::provider_tools::{ProviderItems, ProviderToolForm, source, unrestricted};
 use crate::chat::ProviderTool;
 
-/// The tools of Google's servers that the gateway can have run. A declaration in this format has no restrictions.
+/// The tools of Google's servers that the gateway can have run. The format cannot express restrictions of a tool, such
+/// as the domains of a search, so a use with restrictions is refused (`unrestricted`).
 pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     ProviderToolForm {
         tool: ProviderTool::WebSearch,
@@ -29,11 +30,12 @@ pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     },
 ];
 
-/// Removes the parts with the code that the provider ran, and with the output of this code. Returns the pages on which
-/// the text is based, the number of results of tools, and the number of failed results.
+/// Removes from the body of an answer the parts with code that the provider has run, and with the output of this code:
+/// the decoder of answers rejects such parts. Returns the pages on which the text is based, and counts the results of
+/// tools and the failures among them.
 ///
 /// Three items of an answer show that a tool ran: the result of code, the metadata of a search, and the status of each
-/// address that was fetched.
+/// address that was fetched. The latter two are not parts of the content; the decoder of answers ignores them.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut items = ProviderItems::default();
     let Some(candidates) = body.get_mut("candidates").and_then(Value::as_array_mut) else { return items };

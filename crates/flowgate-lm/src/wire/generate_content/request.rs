@@ -1,5 +1,6 @@
-//! Encodes requests of Gemini's API, as `RemoteModel` sends them to a server. The module [`super`] describes how the
-//! format differs from the others.
+//! Encodes requests of Gemini's API, as `RemoteModel` sends them to a server: the system instruction, the contents, the
+//! tools and the settings. The header of [`super`] describes how the format differs from the others. The encoders of
+//! answers ([`super::response`], [`super::stream`]) share the encoding of texts and calls.
 
 use serde_json::{Map, Value, json};
 
@@ -10,29 +11,31 @@ use crate::chat::{
     ThinkingMode, ToolCall, ToolChoice, ToolSpec,
 };
 
-/// The value that is sent as the signature of a call that has none, because another model wrote the call or because its
-/// reasoning is not sent. Servers that require a signature accept this value.
+/// The value that is sent as the signature of a call without one: another model wrote the call, or its reasoning is not
+/// sent. Google defines this value for such calls, and servers that require a signature accept it.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Returns whether servers refuse a message of this model whose first call has no signature, as they do since Gemini 3.
-/// The version is read from the name of the model; a name without a version, such as `gemini-flash-latest`, counts as a
-/// newer version.
+/// Returns whether Google's servers refuse a message with calls if its first call has no signature. They do so for
+/// models since Gemini 3. The version is read from the name of the model; a name without a version, such as
+/// `gemini-flash-latest`, counts as a newer one.
 fn requires_signatures(model: &str) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")
 }
 
-/// Encodes the body of a request to the model with the name `model`. The address of the request names the model, and
-/// says whether the answer is streamed; the body does neither. System messages at the beginning that contain only texts
-/// are sent in the field `systemInstruction`, and all others among the contents.
+/// Encodes the body of a request to the model with the name `model`. The address of the request, not the body, names
+/// the model and says whether the answer is streamed; the body depends on `model` only in its reasoning and signatures.
+/// System messages at the beginning that contain only texts are sent in the field `systemInstruction`, and all later
+/// messages as contents.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str) -> Value {
-    // The number of system messages at the beginning that contain only texts.
     let is_text = |part: &Part| matches!(part, Part::Text(_));
-    let leads = |message: &&Message| matches!(message, Message::System(parts) if parts.iter().all(is_text));
-    let leading = request.messages.iter().take_while(leads).count();
+    let is_system_text =
+        |message: &&Message| matches!(message, Message::System(parts) if parts.iter().all(is_text));
+    let leading = request.messages.iter().take_while(is_system_text).count();
     let (system, rest) = request.messages.split_at(leading);
     let mut body = json!({"contents": contents(rest, model)});
+    // The parts of these system messages. Each is a system message, so the other branch is never taken.
     let system: Vec<Value> = system
         .iter()
         .flat_map(|message| if let Message::System(parts) = message { parts.as_slice() } else { &[] })
@@ -61,8 +64,9 @@ pub fn encode_request(request: &Request, model: &str) -> Value {
     body
 }
 
-/// Encodes the parameters of the generation and the form of the text. This format cannot limit the number of calls in a
-/// message.
+/// Encodes the parameters of the generation and the demanded form of the text as the field `generationConfig`, which is
+/// empty if the request leaves all to the server. The parameters `single_call` and `verbosity` are not sent: the format
+/// has no fields for them.
 fn generation_config(sampling: &Sampling, format: Option<&OutputFormat>) -> Map<String, Value> {
     let thinking = thinking_config(&sampling.reasoning);
     let schema = match format {
@@ -82,10 +86,10 @@ fn generation_config(sampling: &Sampling, format: Option<&OutputFormat>) -> Map<
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// Encodes the parameters of reasoning as the field `thinkingConfig`. Servers accept a level or a budget, not both: a
-/// level is sent if the request states an effort. No level turns reasoning off, so the effort `none` is sent as a
-/// budget of 0 tokens. The highest level is `HIGH`, so the efforts above it are sent as `HIGH`. The budget -1 lets the
-/// model choose.
+/// Encodes the parameters of reasoning as the field `thinkingConfig`. Servers accept a level or a budget of tokens, not
+/// both: if the request states an effort, a level is sent, otherwise a budget. There is no level without reasoning, so
+/// the effort `none` is sent as a budget of 0 tokens. The highest level is `HIGH`, so the efforts above `high` are sent
+/// as `HIGH`. The budget -1 lets the model decide.
 fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
     let Reasoning { effort, thinking, display, summary, .. } = reasoning;
     let level = |level: &str| ("thinkingLevel".to_owned(), Value::from(level));
@@ -100,19 +104,20 @@ fn thinking_config(reasoning: &Reasoning) -> Map<String, Value> {
         (None, Some(ThinkingMode::Enabled(tokens))) => Some(budget(json!(tokens))),
         (None, None) => None,
     };
-    // A request of another format for a summary of the reasoning counts as a request to show it.
+    // Whether the answer is to contain readable reasoning. A client of the Responses API asks for it by a summary.
     let is_shown = display.map(|display| display == ThinkingDisplay::Summarized);
     let is_shown = is_shown.or_else(|| summary.map(|_| true));
     let shown = is_shown.map(|is_shown| ("includeThoughts".to_owned(), Value::from(is_shown)));
     amount.into_iter().chain(shown).collect()
 }
 
-/// Encodes the messages after those in the field `systemInstruction`, for the model with the name `model`. Consecutive
-/// tool outputs form one content. A system message is sent as a content of the user. Reasoning is sent only to the
-/// model that wrote it.
+/// Encodes `messages`, which are all messages but those in the field `systemInstruction`, as contents for the model
+/// with the name `model`. Consecutive tool outputs form one content. A system message is sent as a content of the user.
+/// Reasoning is sent only to the model that wrote it.
 fn contents(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
-    // The parts of the tool outputs since the last other message; they form one content.
+    // The parts of the tool outputs since the last message of another kind. They become one content before the next
+    // such message.
     let mut outputs: Vec<Value> = Vec::new();
     // The calls so far, from which an output gets the name of its tool.
     let mut calls_so_far: Vec<&ToolCall> = Vec::new();
@@ -131,8 +136,7 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
                     readable.iter().filter_map(|thought| signed_thought(thought)).collect();
                 parts.extend(text_part(text, &readable));
                 parts.extend(calls.iter().enumerate().map(|(index, call)| call_part(call, index, &readable)));
-                // Some models require a signature on the first call. A call of another model has no signature, and
-                // neither has a call whose reasoning is not sent.
+                // A model that requires a signature on the first call receives a placeholder if there is none.
                 let first_call = parts.iter_mut().find(|part| part.get("functionCall").is_some());
                 if let Some(first_call) = first_call.filter(|_| requires_signatures(model))
                     && first_call.get("thoughtSignature").is_none()
@@ -147,8 +151,8 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
                 encoded.push(json!({"role": "model", "parts": parts}));
             }
             Message::Tool { call_id, content, is_error } => {
-                // The format requires the name of the tool. If ids repeat, the output belongs to the last such call; an
-                // output without a call is sent with the name `unknown`.
+                // The format requires the name of the tool, which the call has. If several calls have this id, the
+                // output belongs to the last one; if none has it, the name `unknown` is sent.
                 let call = calls_so_far.iter().rev().find(|call| call.id == *call_id);
                 let name = call.map_or("unknown", |call| call.name.as_str());
                 let response = output_object(content, *is_error == Some(true));
@@ -166,15 +170,17 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
     encoded
 }
 
-/// Encodes a part of the reasoning as the server sent it, with its signature. `None` if this part has no signature of
-/// its own.
+/// Encodes a part of the reasoning as the server sent it, with its signature. `None` if the part has no signature of
+/// its own: a part without a seal cannot be sent back, and the signature of a text or a call is sent with the text or
+/// call.
 fn signed_thought(thought: &ReasoningPart) -> Option<Value> {
     let Seal::Signature(signature) = &thought.seal else { return None };
     Some(json!({"text": thought.texts.concat(), "thought": true, "thoughtSignature": signature}))
 }
 
-/// Returns the signature of the call with the index `of_call` or, if `of_call` is `None`, of the text; `None` if the
-/// server signed neither.
+/// Returns the signature that the model's server gave to the call with the index `of_call` in its message or, if
+/// `of_call` is `None`, to the text of the message. `None` if the server gave none. `thoughts` are the parts of the
+/// reasoning of the message, in which such signatures are recorded ([`Seal::Part`]).
 fn signature<'t>(thoughts: &[&'t ReasoningPart], of_call: Option<usize>) -> Option<&'t str> {
     thoughts.iter().find_map(|thought| match &thought.seal {
         Seal::Part { signature, call } if *call == of_call => Some(signature.as_str()),
@@ -182,8 +188,8 @@ fn signature<'t>(thoughts: &[&'t ReasoningPart], of_call: Option<usize>) -> Opti
     })
 }
 
-/// Encodes the text of a message of the model, with its signature from `thoughts`; `None` if there is neither a text
-/// nor a signature.
+/// Encodes the text of a message of the model, with the signature of the text if the model's server gave one; `None` if
+/// there is neither a text nor a signature. `thoughts` are the parts of the reasoning, which contain the signatures.
 pub(super) fn text_part(text: &str, thoughts: &[&ReasoningPart]) -> Option<Value> {
     let signature = signature(thoughts, None);
     if text.is_empty() && signature.is_none() {
@@ -196,8 +202,8 @@ pub(super) fn text_part(text: &str, thoughts: &[&ReasoningPart]) -> Option<Value
     Some(part)
 }
 
-/// Encodes the call with the index `index` in its message. Adds the signature of the call if the model's server signed
-/// it. `thoughts` are the parts of the reasoning, which contain the signatures.
+/// Encodes a call, with its signature if the model's server gave one. `index` is the index of the call in its message.
+/// `thoughts` are the parts of the reasoning of the message, which contain the signatures.
 pub(super) fn call_part(call: &ToolCall, index: usize, thoughts: &[&ReasoningPart]) -> Value {
     let arguments = arguments_object(&call.arguments);
     let mut part = json!({"functionCall": {"id": call.id, "name": call.name, "args": arguments}});
@@ -207,9 +213,8 @@ pub(super) fn call_part(call: &ToolCall, index: usize, thoughts: &[&ReasoningPar
     part
 }
 
-/// Encodes the texts of a tool's output as an object with the field `output`, or `error` if the tool failed. An output
-/// without texts is an empty object if the tool succeeded. [`contents`] encodes the images and PDFs of the output as
-/// parts of the content.
+/// Encodes the texts of a tool's output as an object: with the field `error` if the tool failed (`is_error`), otherwise
+/// with the field `output`, or empty if there are no texts. [`contents`] encodes the images and PDFs of the output.
 fn output_object(content: &[Part], is_error: bool) -> Value {
     let texts: Vec<&str> = content
         .iter()
@@ -228,7 +233,7 @@ fn encode_parts(parts: &[Part]) -> Vec<Value> {
     if parts.is_empty() { vec![json!({"text": ""})] } else { parts.iter().map(encode_part).collect() }
 }
 
-/// Encodes a text, an image or a PDF (a PDF is image data with the media type `application/pdf`).
+/// Encodes a text, an image or a PDF. A [`Part`] with a PDF is image data with the media type `application/pdf`.
 fn encode_part(part: &Part) -> Value {
     match part {
         Part::Text(text) => json!({"text": text}),

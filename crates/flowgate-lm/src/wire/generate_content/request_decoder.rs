@@ -1,5 +1,6 @@
-//! Decodes requests of Gemini's API, as the gateway receives them from its clients: the chat and the settings. The
-//! modules [`super::content`] and [`super::tools`] decode the contents of the chat and the tools.
+//! Decodes requests of Gemini's API, as the gateway receives them from its clients: requests for an answer
+//! ([`decode_request`]) and for a number of tokens ([`decode_count_request`]). This file decodes the settings;
+//! [`super::content`] decodes the chat, and [`super::tools`] the tools.
 
 use std::sync::Arc;
 
@@ -16,22 +17,24 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request. Drops the fields and tools in `dropped`. The result does not name the model and does
-/// not say whether the answer is streamed, because only the address of the request does.
+/// Decodes the body of a request. `options` lists the fields and tools that are dropped instead of being rejected, and
+/// the tools of the provider that the client may ask for. Only the address of the request names the model and says
+/// whether the answer is streamed; the caller adds both with [`ReceivedRequest::addressed_to`].
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
-    read_request(&ObjectFields::of_body(body, dropped)?)
+pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
+    read_request(&ObjectFields::of_body(body, options)?)
 }
 
-/// Decodes the body of a request for a number of tokens: contents, or a whole request, whose tokens are to be counted.
-/// Drops the fields and tools in `dropped`.
+/// Decodes the body by which a client asks for a number of tokens, and returns the request whose tokens are to be
+/// counted. The body has either the contents of this request (`contents`) or the whole request
+/// (`generateContentRequest`). `options` is as for [`decode_request`].
 ///
 /// # Errors
-/// In the same cases as [`decode_request`], and if the body has both contents and a whole request.
-pub fn decode_count_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
-    let body = ObjectFields::of_body(body, dropped)?;
+/// In the same cases as [`decode_request`], and if the body has both fields.
+pub fn decode_count_request(body: &Json<'_>, options: &DecodeOptions) -> Result<Request, WireError> {
+    let body = ObjectFields::of_body(body, options)?;
     body.reject_unsupported(&COUNT)?;
     match (body.get("generateContentRequest"), body.get("contents")) {
         (Some(_), Some(_)) => {
@@ -42,7 +45,7 @@ pub fn decode_count_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<
     }
 }
 
-/// Decodes the fields of a request for an answer.
+/// Decodes the fields of a request for an answer. Also called for such a request in a request for a number of tokens.
 fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
     body.reject_unsupported(&REQUEST)?;
     let ContentReader { messages, sources, .. } = read_contents(body)?;
@@ -65,8 +68,7 @@ fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
         format = read_output_format(&config)?;
     }
     let request = Request { messages: messages.into(), tools, choice, sampling, format };
-    // The address of the request states the model and whether the answer is streamed: `addressed_to` replaces these
-    // values. Every answer of this format reports the usage.
+    // The model and `stream` are replaced by `addressed_to`. Every answer of this format reports the usage.
     let (model, stream, usage) = (String::new(), false, true);
     Ok(ReceivedRequest {
         request,
@@ -83,7 +85,8 @@ fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
     })
 }
 
-/// Decodes the fields `systemInstruction` and `contents`.
+/// Decodes the chat, from the fields `systemInstruction` and `contents`. Fails if `contents` is missing. The result has
+/// the messages and their declared provenance.
 fn read_contents(body: &ObjectFields<'_>) -> Result<ContentReader, WireError> {
     if body.get("contents").is_none() {
         return body.field_error("contents", "is missing");
@@ -96,8 +99,9 @@ fn read_contents(body: &ObjectFields<'_>) -> Result<ContentReader, WireError> {
     Ok(reader)
 }
 
-/// Decodes the form that the request demands of the text; `None` for any text. The field `responseMimeType` states
-/// whether the text is JSON, and `responseSchema` or `responseJsonSchema` the schema of the JSON, if there is one.
+/// Decodes the form that the request demands of the text; `None` for any text. `config` is the object
+/// `generationConfig`: its field `responseMimeType` says whether the text must be JSON. The schema of the JSON, if
+/// there is one, is in `responseSchema` in Gemini's form of schemas, or in `responseJsonSchema` as a JSON schema.
 fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
     let schema = match (config.get("responseSchema"), config.get("responseJsonSchema")) {
         (Some(_), Some(_)) => {
@@ -105,7 +109,7 @@ fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>,
                 .field_error("responseSchema", "is sent with `responseJsonSchema`; send one of the two");
         }
         (Some(schema), None) => {
-            // Fails for anything other than an object.
+            // Only checks that the field is an object.
             config.object("responseSchema")?;
             Some(checked_schema(config, "responseSchema", json_schema(schema))?)
         }
@@ -116,6 +120,7 @@ fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>,
         (None | Some("text/plain"), None) => Ok(None),
         (Some("application/json"), None) => Ok(Some(OutputFormat::JsonObject)),
         (Some("application/json"), Some(schema)) => {
+            // The format has no name and no description of a schema.
             let (name, description) = (String::new(), String::new());
             Ok(Some(OutputFormat::Schema(OutputSchema { name, description, schema, strict: None })))
         }
@@ -126,7 +131,8 @@ fn read_output_format(config: &ObjectFields<'_>) -> Result<Option<OutputFormat>,
     }
 }
 
-/// Decodes the parameters of reasoning: the field `thinkingConfig`, which may be absent.
+/// Decodes the parameters of reasoning from the field `thinkingConfig` of `config`, the object `generationConfig`. If
+/// the field is absent, the result leaves all parameters to the server.
 fn read_reasoning(config: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     let mut reasoning = Reasoning::default();
     if config.get("thinkingConfig").is_none() {
@@ -139,6 +145,7 @@ fn read_reasoning(config: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
         reasoning.display =
             Some(if is_shown { ThinkingDisplay::Summarized } else { ThinkingDisplay::Omitted });
     }
+    // The budget is a number of tokens; -1 lets the model decide, and 0 turns reasoning off.
     reasoning.thinking = match thinking.get("thinkingBudget") {
         None => None,
         Some(Json::Number(number)) if number.as_i64() == Some(-1) => Some(ThinkingMode::Adaptive),
@@ -147,7 +154,8 @@ fn read_reasoning(config: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
             budget => ThinkingMode::Enabled(budget),
         }),
     };
-    // Returns `Some(None)` if the level is left to the server, and `None` for an unknown name, which is an error.
+    // Returns the effort for the name of a level in capitals: `None` for an unknown name, which is an error, and
+    // `Some(None)` for the name that leaves the level to the server.
     let level = |name: &str| match name {
         "THINKING_LEVEL_UNSPECIFIED" => Some(None),
         "MINIMAL" => Some(Some(Effort::Minimal)),

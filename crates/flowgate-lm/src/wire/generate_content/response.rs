@@ -1,6 +1,6 @@
-//! Encodes and decodes answers of Gemini's API that are not streamed. The gateway encodes answers for its clients;
-//! `RemoteModel` decodes the answers of a server. An event of a stream has the same form as an answer, so
-//! [`super::stream`] uses this module as well.
+//! Encodes and decodes answers of Gemini's API. The gateway encodes answers for its clients; `RemoteModel` decodes the
+//! answers of a server. An event of a stream has the same form as a whole answer, so [`super::stream`] uses the
+//! functions and the [`AnswerReader`] of this module for streamed answers.
 
 use serde_json::{Value, json};
 
@@ -16,9 +16,10 @@ use crate::model::Listener;
 /// Encodes the body of an answer. The reasoning, the text and the calls are parts of one content.
 #[must_use]
 pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value {
-    let signed: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
-    let text = text_part(&completion.text, &signed);
-    let calls = completion.calls.iter().enumerate().map(|(index, call)| call_part(call, index, &signed));
+    // `text_part` and `call_part` look up the signatures of the text and of the calls in the reasoning.
+    let thoughts: Vec<&ReasoningPart> = completion.thoughts.iter().collect();
+    let text = text_part(&completion.text, &thoughts);
+    let calls = completion.calls.iter().enumerate().map(|(index, call)| call_part(call, index, &thoughts));
     let parts: Vec<Value> = thought_part(completion).into_iter().chain(text).chain(calls).collect();
     // Some clients reject a content without parts.
     let parts = if parts.is_empty() { vec![json!({"text": ""})] } else { parts };
@@ -27,15 +28,16 @@ pub fn encode_response(completion: &Completion, head: ResponseHead<'_>) -> Value
     body
 }
 
-/// Returns the part with the readable reasoning of an answer; `None` if there is none.
+/// Returns one part with all readable reasoning of an answer; `None` if no reasoning is readable. The part has no
+/// signature: a client need not send the reasoning back, since the gateway has its own copy.
 pub(super) fn thought_part(completion: &Completion) -> Option<Value> {
     let texts: Vec<String> = completion.thoughts.iter().map(ReasoningPart::text).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
     (!texts.is_empty()).then(|| json!({"text": texts.join("\n\n"), "thought": true}))
 }
 
-/// Encodes the parts as one event of an answer with a single candidate. For the last event of an answer, the caller
-/// also calls [`finish`].
+/// Encodes `parts` as one event of a stream, or as a whole answer that is not streamed. For the last event and for a
+/// whole answer, the caller then calls [`finish`].
 pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}],
@@ -44,7 +46,7 @@ pub(super) fn event(parts: &[Value], head: ResponseHead<'_>) -> Value {
     })
 }
 
-/// Adds the end of an answer to its last event: the finish reason and the usage.
+/// Adds to `event`, the last event of an answer, what ends the answer: the finish reason and the usage.
 pub(super) fn finish(event: &mut Value, completion: &Completion) {
     let reason = match completion.stop {
         // The format has no separate reason for calls, which are parts of the content.
@@ -64,7 +66,7 @@ pub(super) fn finish(event: &mut Value, completion: &Completion) {
     put(event, "usageMetadata", usage);
 }
 
-/// Decodes the body of an answer.
+/// Decodes the body of an answer that is not streamed.
 ///
 /// # Errors
 /// If the body describes an error, violates the format, or does not contain exactly one complete answer.
@@ -72,16 +74,18 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     let mut reader = AnswerReader::default();
     reader.read(body, &mut ignore_deltas)?;
     let missing = Error::Malformed("the answer has no candidate with a `finishReason`");
+    // `finish` returns `None` for an answer that is not complete; otherwise, its result is that of this function.
     reader.finish().ok_or(missing)?
 }
 
-/// Reads the events of an answer; an answer that is not streamed counts as one event.
+/// Decodes the events of one answer; an answer that is not streamed counts as one event.
 #[derive(Debug, Default)]
 pub(super) struct AnswerReader {
     assembly: Assembly,
     /// The stop reason, after the event that states it.
     stop: Option<Stop>,
-    /// The index of the part of the reasoning to which the next text of reasoning belongs.
+    /// The index of the part of the reasoning to which the next piece of reasoning belongs; `None` if the next piece
+    /// begins a new part.
     open_thought: Option<usize>,
 }
 
@@ -91,15 +95,15 @@ impl AnswerReader {
         self.stop.is_some()
     }
 
-    /// Returns the answer; `None` if it is not complete.
+    /// Returns the answer, or an error if its stop reason contradicts its calls; `None` if the answer is not complete.
     pub(super) fn finish(mut self) -> Option<Result<Completion, Error>> {
         self.assembly.completion.stop = self.stop?;
         Some(correct_stop_reason(self.assembly.completion))
     }
 
-    /// Decodes an event: adds its content to the completion, and passes the pieces to the listener. An event without a
-    /// candidate contains only the usage, or reports that the provider has blocked the prompt, which counts as a
-    /// refusal.
+    /// Decodes an event (`body`): adds its content to the completion, and passes the pieces to the listener. An event
+    /// without a candidate contains only the usage, or reports that the provider has blocked the prompt, which counts
+    /// as a refusal. Fails if the event reports an error or violates the format, or if the listener cancels.
     pub(super) fn read(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         // Some servers send an error as the only item of a list.
         let body = body.as_array().and_then(|items| items.first()).unwrap_or(body);
@@ -134,14 +138,14 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Decodes a part: a piece of the text or of the reasoning, or a call. Fails for any other kind of part, which
-    /// would come from a tool of the provider, although the request offered none.
+    /// Decodes a part: a piece of the text or of the reasoning, or a call, each of which can have a signature. Fails
+    /// for any other kind of part: it would come from a tool of the provider, although the request offered none.
     fn read_part(&mut self, part: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let signature = fields::text(part, "thoughtSignature");
         let is_thought = part.get("thought").and_then(Value::as_bool) == Some(true);
         let call = fields::non_null_child(part, "functionCall");
-        // The index of the call to which the signature belongs. `None` if the part has no call: the signature then
-        // belongs to the text.
+        // The index of the call that the signature signs. `None` if the part has no call: the signature then signs the
+        // text.
         let mut signed_call = None;
         match (call, fields::non_null_child(part, "text")) {
             (None, Some(_)) if is_thought => {
@@ -161,12 +165,16 @@ impl AnswerReader {
                 self.assembly.arguments(index, &arguments, listener)?;
                 signed_call = Some(index);
             }
+            // The part has only a signature.
             (None, None) if !signature.is_empty() => {}
             _ => {
-                return Err(Error::Malformed("a part of the answer is neither a text nor a function call"));
+                return Err(Error::Malformed(
+                    "a part of the answer is neither a text nor a function call, or is both",
+                ));
             }
         }
-        // Any part that is not reasoning ends the open part of the reasoning.
+        // Any part that is not reasoning ends the open part of the reasoning. The signature of a text or a call is
+        // recorded as a part of the reasoning of its own, since the server wants it back.
         self.open_thought = None;
         if !signature.is_empty() {
             let seal = Seal::Part { signature: signature.to_owned(), call: signed_call };
@@ -176,7 +184,7 @@ impl AnswerReader {
     }
 
     /// Decodes a piece of the reasoning. Consecutive pieces become one part of the reasoning, so that rules judge them
-    /// as a whole. A signature ends the part.
+    /// as a whole. `signature` is empty, or signs the part and ends it.
     fn read_thought(
         &mut self,
         text: &str,
@@ -200,8 +208,8 @@ impl AnswerReader {
     }
 }
 
-/// Decodes a finish reason; `None` if the reason is unspecified and the answer continues. An unknown reason is an
-/// error, since the answer may then be incomplete.
+/// Decodes a finish reason; `None` for the name that states no reason, with which the answer continues. An unknown
+/// reason is an error, since the answer may then be incomplete.
 fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     match reason {
         "FINISH_REASON_UNSPECIFIED" => Ok(None),
@@ -217,8 +225,8 @@ fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     }
 }
 
-/// Decodes the token usage. An absent count is taken from `before`, the usage of earlier events. The tokens of the
-/// reasoning count as output.
+/// Decodes the token usage of an event, the field `usageMetadata`. A count that the event does not have is taken from
+/// `before`, the usage of earlier events. The tokens of the reasoning count as output.
 fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let output = match (count("candidatesTokenCount"), count("thoughtsTokenCount")) {
@@ -299,7 +307,7 @@ mod tests {
             answer(json!([]), "MALFORMED_FUNCTION_CALL"),
             "the model's answer is not complete: the model wrote a call that its server cannot read; try again",
         );
-        let other = "a part of the answer is neither a text nor a function call";
+        let other = "a part of the answer is neither a text nor a function call, or is both";
         check(answer(json!([{"executableCode": {"code": "1"}}]), "STOP"), &bad(other));
         check(answer(json!([{"inlineData": {}}]), "STOP"), &bad(other));
         check(answer(json!([{"text": "a", "functionCall": {"name": "f"}}]), "STOP"), &bad(other));

@@ -1,6 +1,6 @@
 //! Encodes and decodes streamed answers (server-sent events) of Gemini's API. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes the answers of a server. Each event has the form of an answer that contains a piece
-//! of the whole content.
+//! clients; `RemoteModel` decodes the answers of a server. Each event has the form of a whole answer, but contains only
+//! a piece of the content, so [`super::response`] does most of the work.
 
 use serde_json::{Value, json};
 
@@ -12,9 +12,9 @@ use crate::chat::{Completion, ReasoningPart};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
-/// of the answer. `head` has the answer's id and the name of the model, which each event repeats. `order` is the
-/// position of the reasoning.
+/// Encodes an answer as a stream of events. The items of `text_pieces` together are the text of the answer, and each of
+/// them becomes one event. `head` has the answer's id and the name of the model, which each event repeats. `order` is
+/// the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -41,13 +41,13 @@ pub fn encode_stream(
     bodies.iter().map(|body| SseEvent::new("", body.to_string())).collect()
 }
 
-/// Decodes a stream of events.
+/// Decodes the events of one streamed answer.
 #[derive(Debug, Default)]
 pub struct StreamDecoder(AnswerReader);
 
 impl StreamDecoder {
     /// Decodes the next event: adds its content to the completion, and passes the pieces to the listener. Events after
-    /// the end are ignored.
+    /// the one with the finish reason, which ends the answer, are ignored.
     ///
     /// # Errors
     /// If the event violates the format, the server reports an error, or the listener cancels.
@@ -64,7 +64,7 @@ impl StreamDecoder {
     /// Returns the answer.
     ///
     /// # Errors
-    /// If the stream ended before the answer was complete.
+    /// If the stream ended before an event had a finish reason.
     pub fn finish(self) -> Result<Completion, Error> {
         self.0.finish().ok_or(EARLY)?
     }

@@ -1,9 +1,10 @@
-//! Defines [`Target`], the model and the method that the address of a request of Gemini's API names, as in
-//! `/models/gemini-3-pro:streamGenerateContent`. The gateway parses such addresses, and `RemoteModel` writes them.
+//! Defines [`Target`]: the model and the method that the address of a request names. In Gemini's API, an address such
+//! as `/models/gemini-3-pro:streamGenerateContent` names both. The gateway parses such addresses, and `RemoteModel`
+//! writes them.
 
 use std::fmt::Write as _;
 
-/// The model and its method that the address of a request names.
+/// The model that the address of a request names, and the method of the model that the request calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The name of the model.
@@ -15,11 +16,11 @@ pub struct Target {
 /// The method of a model that a request calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetMethod {
-    /// An answer in one piece.
+    /// Returns an answer in one piece.
     Generate,
-    /// An answer as a stream.
+    /// Returns an answer as a stream.
     Stream,
-    /// The number of tokens of a request.
+    /// Returns the number of tokens of a request.
     CountTokens,
 }
 
@@ -42,16 +43,18 @@ impl Target {
     }
 }
 
-/// Returns the path, below a server's base address, at which the model with this name answers; if `stream` is true, in
-/// a stream.
+/// Returns the path, below a server's base address, of a request for an answer of the model with the name `model`. If
+/// `stream` is true, the request is for a streamed answer.
 pub(in crate::wire) fn path(model: &str, stream: bool) -> String {
+    // Google also writes the names of models with `models/` before them.
     let model = model.strip_prefix("models/").unwrap_or(model);
     let method = if stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
     format!("/models/{}:{method}", encoded(model))
 }
 
-/// Encodes a name as one segment of a path: all bytes except letters, digits and `-_.~` become `%` and two hexadecimal
-/// digits. A client may have chosen the name, which must not lead to another address.
+/// Encodes the name of a model as one segment of a path: all bytes except letters, digits and `-_.~` become `%` and two
+/// hexadecimal digits. A client may have chosen the name; with a `/` or `?`, it could otherwise lead to another
+/// address.
 fn encoded(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -64,8 +67,8 @@ fn encoded(name: &str) -> String {
     text
 }
 
-/// Decodes the bytes of a name that are encoded as `%` and two hexadecimal digits; `None` if such a code is malformed,
-/// or if the result is not valid UTF-8.
+/// Decodes the name of a model in a path, in which `%` and two hexadecimal digits are one byte. `None` if there are not
+/// two such digits after a `%`, or if the bytes are not valid UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -102,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Whatever its name, a model is one segment of the path, and is parsed again.
+    /// The name of a model becomes one segment of the path, whatever characters it has, and is parsed back from it.
     #[test]
     fn names_stay_in_their_segment() {
         for name in ["gemini-3-pro", "../other", "a?key=1#", "models", "tuned/a:b", "ü %", "."] {

@@ -1,11 +1,12 @@
-//! Marks the places of a request up to which the server is to cache it: the field `cache_control` of Anthropic's
-//! Messages API. `RemoteModel` calls this module if prompt caching is turned on for it.
+//! Marks the places in a request of Anthropic's Messages API up to which the server is to cache the request, by the
+//! field `cache_control`. `RemoteModel` calls this module if prompt caching is turned on for the model.
 //!
-//! The server caches a request up to each mark, in the order tools, system, messages, and a later request with the same
-//! beginning is charged less for this part. The marks are at the end of the tools, of the system messages, and of the
-//! last two messages of the user. A chat grows at its end: the mark at the last message caches the beginning of the
-//! next request, and the mark at the message before it finds the beginning that the previous request has cached. The
-//! format allows four marks.
+//! The server caches a request up to each mark, in the order tools, system, messages. A later request with the same
+//! beginning costs less. The marks are at the end of the tools, at the end of the system messages, and at the end of
+//! the last two messages of the user. These are four, the most that the format allows.
+//!
+//! The last two messages have marks because a chat grows at its end. The mark at the last message caches what will be
+//! the beginning of the next request; the mark at the message before finds what the previous request has cached.
 
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ pub(crate) fn mark_cache_breakpoints(body: &mut Value) {
     }
     let messages = body.get_mut("messages").and_then(Value::as_array_mut);
     let of_user = |message: &&mut Value| message.get("role").and_then(Value::as_str) == Some("user");
+    // The last two messages of the user; tool outputs are in such messages, too.
     for message in messages.into_iter().flatten().rev().filter(of_user).take(2) {
         if let Some(content) = message.get_mut("content") {
             mark_content(content);
@@ -54,7 +56,7 @@ fn mark_last(items: &mut [Value]) {
 mod tests {
     use super::*;
 
-    /// Checks the marked form of the body that `body` is.
+    /// Checks that `body` becomes `expected` when it is marked.
     fn check(body: Value, expected: &Value) {
         let mut marked = body;
         mark_cache_breakpoints(&mut marked);

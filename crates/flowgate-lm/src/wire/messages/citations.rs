@@ -1,10 +1,13 @@
-//! Encodes and decodes the citations of Anthropic's Messages API, and the documents that an answer may cite.
+//! Encodes and decodes the citations of Anthropic's Messages API: the passages of a client's documents that support an
+//! answer. Also decides which documents an answer may cite. The decoder of requests, `RemoteModel` and the encoders and
+//! decoders of answers call this module.
 //!
-//! A document in text is a text part of its message like any other (`content`), so the guard may show the model a part
-//! of it only. Before a request is sent, [`mark_citable`] finds the texts of whole documents in it and sends these as
-//! documents that the server may cite; a document of which something is hidden stays a text, which the server cannot
-//! cite. [`SentDocuments::verified`] then keeps the citations of the answer that the client's own copy of the document
-//! confirms.
+//! The decoder of requests turns a document that consists of text into a text part, so that the guard can hide regions
+//! of the document; [`RequestDocuments`] collects the documents that may be cited. Before `RemoteModel` sends a request,
+//! [`mark_citable`] finds the texts of whole documents in the body, and turns them into documents again, which the
+//! server may cite. A document with a hidden region is sent as a text, which the server cannot cite.
+//! [`SentDocuments::verified`] then keeps only those citations of the answer that the client's own copies of the
+//! documents confirm.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,15 +21,16 @@ use crate::chat::{CitableDocument, Citation, CitedPiece, DocumentKind, Part, Rep
 
 /// The most citations of one answer; further ones are dropped.
 const MAX_CITATIONS: usize = 512;
-/// The most bytes of all passages that one answer cites; further citations are dropped.
+/// The most bytes of all passages that one answer cites, and of these with the titles and sources that the client
+/// receives with them; further citations are dropped.
 const MAX_PASSAGES: usize = 4 << 20;
 /// The most bytes of documents that are searched for the passages of one answer; further citations are dropped.
 const MAX_SEARCHED: usize = 256 << 20;
 
-/// The problem of a document that may be cited if another one may not, or the other way round.
+/// The problem of a document that enables citations although an earlier one does not, or the other way round.
 const MIXED: &str = "must be enabled for all documents of a request or for none, and for all of its search results or for none";
 
-/// The documents of a request, which its decoder counts.
+/// The documents and the search results that the decoder of a request has found so far.
 #[derive(Debug, Default)]
 pub(super) struct RequestDocuments {
     documents: DocumentCount,
@@ -35,19 +39,21 @@ pub(super) struct RequestDocuments {
     citable: Vec<CitableDocument>,
 }
 
-/// The number of the documents or of the search results so far.
+/// The number of the documents, or of the search results, so far.
 #[derive(Debug, Default)]
 struct DocumentCount {
     count: usize,
-    /// Whether the answer may cite them.
+    /// Whether citations are enabled for them: for all of them, or for none.
     are_cited: bool,
 }
 
 impl RequestDocuments {
-    /// Counts a document or a search result. Returns its index if the client enables citations for it.
+    /// Counts `block`, a document or a search result. Returns its index among the documents, or among the search
+    /// results, of the request if the client enables citations for it; otherwise `None`.
     ///
     /// # Errors
-    /// If citations are enabled for some of the documents, or of the search results, only.
+    /// If citations are enabled for only some of the documents, or for only some of the search results: the provider
+    /// refuses this.
     pub(super) fn count(&mut self, block: &ObjectFields<'_>) -> Result<Option<usize>, WireError> {
         let is_cited = enables_citations(block)?;
         let is_result = block.text("type")? == "search_result";
@@ -60,9 +66,10 @@ impl RequestDocuments {
         Ok(is_cited.then_some(index))
     }
 
-    /// Returns the text part of a document in text. Notes the document as citable if `index`, the result of
-    /// [`count`](Self::count), is set, and the format can express the document: none of its texts is empty, and a search
-    /// result has a title and a source.
+    /// Returns the text part by which the model is shown a document that consists of `texts`. `context` is the context
+    /// of a document, or the source of a search result. `index` is the result of [`count`](Self::count). If it is not
+    /// `None`, the document is also recorded as citable, unless the format cannot express it: no text may be empty, and
+    /// a search result needs a title and a source.
     pub(super) fn text_part(
         &mut self,
         kind: DocumentKind,
@@ -83,7 +90,7 @@ impl RequestDocuments {
         part
     }
 
-    /// Returns whether the client enables citations for a document or a search result.
+    /// Returns whether the client enables citations for any document or search result of the request.
     pub(super) fn are_cited(&self) -> bool {
         self.documents.are_cited || self.search_results.are_cited
     }
@@ -94,8 +101,8 @@ impl RequestDocuments {
     }
 }
 
-/// Returns whether a document or a search result enables citations. False if the operator's configuration drops the
-/// field.
+/// Returns whether `block`, a document or a search result, enables citations. False if the field `citations` is absent,
+/// or if the operator's configuration drops it.
 fn enables_citations(block: &ObjectFields<'_>) -> Result<bool, WireError> {
     if block.get("citations").is_none() || block.is_dropped_by_operator("citations") {
         return Ok(false);
@@ -105,24 +112,25 @@ fn enables_citations(block: &ObjectFields<'_>) -> Result<bool, WireError> {
     citations.flag("enabled")
 }
 
-/// Returns the text that the model is shown of a document: its title, its context or source, and its texts.
+/// Returns the text by which the model is shown a document: its title, its context or source, and its texts.
 fn text_of(document: &CitableDocument) -> String {
     let CitableDocument { title, context, texts, .. } = document;
     titled_text(title.as_deref(), context.as_deref(), &texts.join("\n\n"))
 }
 
-/// The documents of a request as it was sent, by which a server's citations refer to them. Each is the index of the
-/// document in the list of citable ones.
+/// The documents in a request that was sent, in the order in which the server counts them: its citations refer to a
+/// document by its position. A document is represented by its index in the list of citable documents.
 #[derive(Debug, Default)]
 pub(crate) struct SentDocuments {
-    /// All documents, in order; `None` for a PDF, in which no passage can be found.
+    /// All documents, in order; `None` for a PDF, whose content is not searched for passages.
     documents: Vec<Option<usize>>,
     /// All search results, in order.
     search_results: Vec<usize>,
 }
 
-/// Replaces the texts of whole documents in the body of a request by these documents, which the server may cite.
-/// `citable` are the documents of the client's request. Several documents with the same text are used in order.
+/// Replaces each text in the body of a request that is the text of a whole document by the document, which the server
+/// may cite. Returns the documents in the body. `citable` are the documents of the client's request that may be cited.
+/// Several documents with the same text replace its occurrences in order.
 pub(crate) fn mark_citable(body: &mut Value, citable: &[CitableDocument]) -> SentDocuments {
     let mut by_text: HashMap<String, VecDeque<usize>> = HashMap::new();
     for (index, document) in citable.iter().enumerate() {
@@ -144,15 +152,17 @@ pub(crate) fn mark_citable(body: &mut Value, citable: &[CitableDocument]) -> Sen
 /// The state of [`mark_citable`].
 struct Marker<'d> {
     citable: &'d [CitableDocument],
-    /// The indices of the documents with a text, without those that are used already, but always with the last one.
+    /// For each text, the indices of the citable documents with this text that were not used yet. The last index is
+    /// never removed, so that it is used for all further occurrences of the text.
     by_text: HashMap<String, VecDeque<usize>>,
-    /// Whether the client has enabled citations for its documents, and not only for search results.
+    /// Whether the client has enabled citations for its documents, and not only for its search results.
     has_documents: bool,
     sent: SentDocuments,
 }
 
 impl Marker<'_> {
-    /// Replaces the texts in the content of a message or of a tool's output.
+    /// Replaces the texts of whole documents in the content of a message or of a tool output, and records all documents
+    /// that the content has.
     fn mark_content(&mut self, content: &mut Value) {
         if let Some(document) = content.as_str().and_then(|text| self.document_with(text)) {
             *content = json!([document]);
@@ -172,7 +182,8 @@ impl Marker<'_> {
                 }
                 "document" => {
                     self.sent.documents.push(None);
-                    // The provider requires that all documents of a request have the same setting.
+                    // This is a PDF: the encoder of requests writes no other documents. The provider requires that all
+                    // documents of a request enable citations, or none.
                     if self.has_documents {
                         put(block, "citations", json!({"enabled": true}));
                     }
@@ -182,7 +193,8 @@ impl Marker<'_> {
         }
     }
 
-    /// Returns the document with this text as a block, and notes that it is sent; `None` if there is none.
+    /// Returns the block of the next citable document with this text, and records that the document is sent; `None` if
+    /// no citable document has this text.
     fn document_with(&mut self, text: &str) -> Option<Value> {
         let indices = self.by_text.get_mut(text)?;
         let index = if indices.len() > 1 { indices.pop_front() } else { indices.front().copied() }?;
@@ -195,7 +207,7 @@ impl Marker<'_> {
     }
 }
 
-/// Encodes a document that the server may cite.
+/// Encodes a document as a block with citations enabled, so that the server may cite it.
 fn encode_document(document: &CitableDocument) -> Value {
     let CitableDocument { kind, title, context, texts, .. } = document;
     let blocks = || texts.iter().map(|text| json!({"type": "text", "text": text})).collect::<Vec<_>>();
@@ -211,6 +223,7 @@ fn encode_document(document: &CitableDocument) -> Value {
             json!({"type": "document", "source": {"type": "content", "content": blocks()}})
         }
     };
+    // A search result has its title already, and its context as `source`.
     for (key, text) in [("title", title), ("context", context)] {
         if let Some(text) =
             text.as_ref().filter(|text| *kind != DocumentKind::SearchResult && !text.is_empty())
@@ -223,26 +236,34 @@ fn encode_document(document: &CitableDocument) -> Value {
 }
 
 impl SentDocuments {
-    /// Returns the pieces of an answer's text that cite documents, with the citations that are found in the client's
-    /// own copies of the documents. `citable` is the list with which the documents were marked. `text` is the text of
-    /// the answer, and `reported` what the server reports.
+    /// Returns the pieces of an answer's text that cite documents, with those citations that are found in the client's
+    /// own copies of the documents. `citable` is the list that [`mark_citable`] received, `text` is the text of the
+    /// answer, and `reported` are the citations that the server reports.
     pub(crate) fn verified(
         &self,
         citable: &[CitableDocument],
         text: &str,
         reported: &[ReportedPiece],
     ) -> Vec<CitedPiece> {
-        let (mut pieces, mut searched, mut end) = (Vec::<CitedPiece>::new(), 0_usize, 0);
+        // `searched` is the number of bytes of documents that were searched, and `shown` that of the texts that the
+        // client receives with the citations; `end` is the end of the last piece that was kept.
+        let (mut pieces, mut searched, mut shown, mut end) = (Vec::<CitedPiece>::new(), 0_usize, 0_usize, 0);
         for piece in reported {
             let has_text = text.get(piece.start..piece.end).is_some_and(|text| !text.is_empty());
-            // Pieces are in order, and do not overlap.
+            // A piece without text is dropped, and so is one that overlaps the last piece that was kept.
             if !has_text || piece.start < end {
                 continue;
             }
             let found = piece.citations.iter().filter_map(|reported| {
                 let document = self.document(citable, reported)?;
                 searched = searched.saturating_add(document.size());
-                if searched > MAX_SEARCHED { None } else { document.find(reported) }
+                if searched > MAX_SEARCHED {
+                    return None;
+                }
+                let citation = document.find(reported)?;
+                // Each citation repeats the title of its document, which can be long.
+                shown = shown.saturating_add(citation.shown_texts().map(str::len).sum());
+                (shown <= MAX_PASSAGES).then_some(citation)
             });
             let citations: Vec<Citation> = found.collect();
             if !citations.is_empty() {
@@ -253,7 +274,8 @@ impl SentDocuments {
         pieces
     }
 
-    /// Returns the citable document to which a server's citation refers.
+    /// Returns the citable document to which a server's citation refers; `None` for a PDF, or if there is no such
+    /// document.
     fn document<'d>(
         &self,
         citable: &'d [CitableDocument],
@@ -279,18 +301,21 @@ pub(crate) struct ReportedPiece {
     pub(crate) citations: Vec<ReportedCitation>,
 }
 
-/// Reads the citations of one answer, within the limits. What is no citation of a document is ignored: citations are an
-/// addition to an answer, which is complete without them.
+/// Reads the citations that a server reports in one answer. An unreadable citation, and those beyond a limit on their
+/// number or size, are ignored, since an answer is complete without its citations.
 #[derive(Debug, Default)]
 pub(super) struct CitationReader {
+    /// The number of citations so far.
     count: usize,
     /// The bytes of the passages so far.
     bytes: usize,
 }
 
 impl CitationReader {
-    /// Reads a citation; `None` if it is not one of a text in a document, or if the answer has too many.
+    /// Reads a citation. `None` if it does not cite the text of a document or a search result (but a page of a PDF, for
+    /// example), if its position is missing, or if the answer exceeds a limit.
     pub(super) fn read(&mut self, citation: &Value) -> Option<ReportedCitation> {
+        // The kind of the document, the field with its index, and the unit in the names of the fields with positions.
         let (kind, index, unit) = match fields::text(citation, "type") {
             "char_location" => (DocumentKind::Text, "document_index", "char"),
             "content_block_location" => (DocumentKind::Blocks, "document_index", "block"),
@@ -336,9 +361,11 @@ pub(crate) fn reported_citations(body: &Value) -> Vec<ReportedPiece> {
     pieces
 }
 
-/// Divides the text of an answer into pieces, one for each text block, with the citations of each. The pieces together
-/// are the text. A cited piece that the text does not have, or that overlaps an earlier one, has no citations.
+/// Divides the text of an answer into pieces, each of which the encoders write as one text block: the cited pieces,
+/// with their citations, and the texts between them, without citations. All pieces together are the text. Ignores a
+/// cited piece that is not within the text, or that overlaps an earlier one.
 pub(super) fn text_pieces<'t>(text: &'t str, cited: &'t [CitedPiece]) -> Vec<(&'t str, &'t [Citation])> {
+    // `at` is the end of the last piece.
     let (mut pieces, mut at) = (Vec::new(), 0);
     let mut push = |piece: &'t str, citations: &'t [Citation]| {
         if !piece.is_empty() {

@@ -1,5 +1,6 @@
-//! Decodes the content of messages and of tool outputs in Anthropic's Messages API: texts, images, documents and
-//! results of searches. The decoder of requests ([`super::request_decoder`]) calls this module for every message.
+//! Decodes the content of messages and of tool outputs in requests of Anthropic's Messages API: texts, images, documents
+//! and search results. Documents and search results become text parts, except for PDFs. The decoder of requests
+//! ([`super::request_decoder`]) calls this module for every message.
 
 use super::super::documents;
 use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_PART};
@@ -10,13 +11,14 @@ use super::{BASE64, DOCUMENT, FILE, IMAGE, PLAIN_TEXT, REFERENCE, SEARCH_RESULT,
 use crate::chat::{DocumentKind, Part};
 use crate::json::Json;
 
-/// Returns the blocks of the list under `key`; an empty list if the field is absent. A block is an object with a
-/// `type`.
+/// Returns the blocks of a content: the objects in the list under `key`. Returns none if the field is absent, and fails
+/// if an item is not an object.
 pub(super) fn blocks<'a>(object: &ObjectFields<'a>, key: &str) -> Result<Vec<ObjectFields<'a>>, WireError> {
     object.objects(key)?.collect()
 }
 
-/// Decodes the content under `key`: a text, or a list of blocks, which must all be texts.
+/// Decodes a content that can only have texts, such as that of a system message: the field `key` is a text, or a list
+/// of text blocks.
 pub(super) fn read_texts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
     if let Some(Json::Text(text)) = object.get(key) {
         return Ok(vec![Part::Text(text.clone().into_owned())]);
@@ -25,15 +27,15 @@ pub(super) fn read_texts(object: &ObjectFields<'_>, key: &str) -> Result<Vec<Par
         if block.text("type")? == "text" {
             read_part(block)
         } else {
-            block.field_error("type", "is not `text`, and only texts may be here")
+            block.field_error("type", "is not `text`, the only type of block that is permitted here")
         }
     };
     blocks(object, key)?.iter().map(text).collect()
 }
 
-/// Decodes the output of a tool under `key`: a text, or a list of texts, images, documents and references to tools. A
-/// reference, which is the result of a search for tools, becomes a text with the tool's name. The documents are counted
-/// in `documents`.
+/// Decodes the output of a tool in the field `key`: a text, or a list of texts, images, documents, search results and
+/// references to tools. A reference to a tool, which is the result of a search for tools, becomes a text with the
+/// tool's name. The documents and search results are counted in `documents`.
 pub(super) fn read_parts(
     object: &ObjectFields<'_>,
     key: &str,
@@ -57,8 +59,9 @@ pub(super) fn read_parts(
     Ok(parts)
 }
 
-/// Decodes a document, whose fields `known` declares, and counts it in `documents`. Returns one text part for a document
-/// in text. For a PDF, returns the PDF, preceded by a text part with its title and context if it has any.
+/// Decodes a document and counts it in `documents`. `known` declares the fields of the document, which depend on the
+/// message: only a document in a message of the user may declare its provenance. Returns one text part for a document
+/// that consists of text. For a PDF, returns the PDF, preceded by a text part with its title and context if it has any.
 pub(super) fn read_document(
     block: &ObjectFields<'_>,
     known: &KnownFields,
@@ -88,11 +91,12 @@ pub(super) fn read_document(
             let head = Some(documents::titled_text(title, context, "")).filter(|head| !head.is_empty());
             Ok(head.map(Part::Text).into_iter().chain([pdf]).collect())
         }
-        _ => refuse_elsewhere(&source),
+        _ => refuse_source(&source),
     }
 }
 
-/// Decodes the result of a search, whose fields `known` declares, as one text part, and counts it in `documents`.
+/// Decodes a search result as one text part, and counts it in `documents`. `known` declares its fields, as for
+/// [`read_document`].
 pub(super) fn read_search_result(
     block: &ObjectFields<'_>,
     known: &KnownFields,
@@ -104,22 +108,23 @@ pub(super) fn read_search_result(
     Ok(documents.text_part(DocumentKind::SearchResult, index, head, content_texts(block)?))
 }
 
-/// Returns the texts of the field `content`, a text or text blocks.
+/// Returns the texts of the field `content`, which is a text or a list of text blocks.
 fn content_texts(object: &ObjectFields<'_>) -> Result<Vec<String>, WireError> {
     let text = |part| if let Part::Text(text) = part { Some(text) } else { None };
     Ok(read_texts(object, "content")?.into_iter().filter_map(text).collect())
 }
 
-/// Returns the error for `source`, the source of an image or a document: its content is not in the request, or its type
-/// is unknown. Never returns a `T`: the parameter only lets callers return the result.
-fn refuse_elsewhere<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
-    // An unknown field is named first: the client must correct it in any case.
+/// Fails for `source`, the source of an image or a document, because it refers to content outside the request (by an
+/// address or a stored file), or because its type is unknown. Never returns a `T`: the parameter only lets callers
+/// return the result.
+fn refuse_source<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
+    // If the source has the address or the id of a file, the error names this field and says why it is refused.
     match source.text("type")? {
         "url" => source.reject_unsupported(&URL)?,
         "file" => source.reject_unsupported(&FILE)?,
         _ => {}
     }
-    source.field_error("type", "is not a source with the content itself; send it in base64")
+    source.field_error("type", "is not a source that contains the content itself; send the content in base64")
 }
 
 /// Returns the problem of a block of the type `kind`, if this type is not permitted at the place of the block.
@@ -134,8 +139,8 @@ pub(super) fn block_problem(kind: &str) -> &'static str {
     }
 }
 
-/// Decodes a block with a text or an image. The block is not in a message of the user, so it may not declare its
-/// provenance.
+/// Decodes a block with a text or an image that is not in a message of the user (but in a tool output, for example),
+/// and so may not declare its provenance.
 pub(super) fn read_part(block: &ObjectFields<'_>) -> Result<Part, WireError> {
     read_part_with(block, &TEXT, &IMAGE)
 }
@@ -173,7 +178,7 @@ pub(super) fn read_part_with(
                         data: source.text("data")?.to_owned(),
                     })
                 }
-                _ => refuse_elsewhere(&source),
+                _ => refuse_source(&source),
             }
         }
         kind => block.field_error("type", block_problem(kind)),
@@ -263,7 +268,7 @@ mod tests {
             ),
             (
                 r#"{"type":"content","content":[{"type":"image","source":{}}]}"#,
-                "`messages[0].content[0].source.content[0].type` is not `text`, and only texts may be here",
+                "`messages[0].content[0].source.content[0].type` is not `text`, the only type of block that is permitted here",
             ),
             (
                 r#"{"type":"url","url":"https://example.org/a.pdf"}"#,
@@ -277,7 +282,7 @@ mod tests {
             ),
             (
                 r#"{"type":"other"}"#,
-                "`messages[0].content[0].source.type` is not a source with the content itself; send it in base64",
+                "`messages[0].content[0].source.type` is not a source that contains the content itself; send the content in base64",
             ),
         ] {
             block("user", &format!(r#"{{"type":"document","title":"t","source":{document}}}"#), expected);

@@ -1,9 +1,10 @@
-//! Decodes the field `mcp_servers` and the tools of the type `mcp_toolset` of a client's request, and encodes both for
-//! the request in which Anthropic's servers call an MCP server. [`super::request_decoder`] and [`super::tools`] call the
-//! decoder, and the descriptor of the format refers to the encoder.
+//! Decodes and encodes the MCP servers that Anthropic's servers call for a client of the Messages API. The field
+//! `mcp_servers` of a request declares the servers, and each tool of the type `mcp_toolset` says which tools of one
+//! server may be called. A server and its toolset together are one tool of the provider.
 //!
-//! The field declares the servers, and each toolset says which tools of one server may be called. A server with its
-//! toolset is one tool of the provider.
+//! [`DeclaredServers`] decodes both from a client's request, for [`super::request_decoder`] and [`super::tools`].
+//! [`declare_mcp_server`] encodes both for the request in which a permitted call runs; the descriptor of the format
+//! refers to it.
 
 use serde_json::{Map, Value, json};
 
@@ -11,17 +12,18 @@ use super::super::fields::ObjectFields;
 use super::super::mcp_servers::{accepted_label, checked_names, read_address, read_token};
 use super::super::{WireError, put};
 use super::{MCP_SERVER, MCP_TOOL_CONFIG, MCP_TOOLSET};
-use crate::chat::{McpCredentials, McpLabel, McpServer, ProviderToolUse};
+use crate::chat::{McpCredentials, McpLabel, ProviderMcpServer, ProviderToolUse};
 
 /// The name of the beta feature of the API that calls MCP servers.
 pub(crate) const MCP_BETA: &str = "mcp-client-2025-11-20";
 
-/// The servers that a request declares, each with whether a toolset names it.
+/// The servers that a request declares. The last item is whether a toolset names the server.
 #[derive(Default)]
-pub(super) struct DeclaredServers(Vec<(McpLabel, McpServer, bool)>);
+pub(super) struct DeclaredServers(Vec<(McpLabel, ProviderMcpServer, bool)>);
 
 impl DeclaredServers {
-    /// Decodes the field `mcp_servers`. No servers if the field is absent, or if the operator's configuration drops it.
+    /// Decodes the field `mcp_servers` of a request. Returns no servers if the field is absent, or if the operator's
+    /// configuration drops it.
     pub(super) fn read(body: &ObjectFields<'_>) -> Result<Self, WireError> {
         let mut servers = Self::default();
         if body.is_dropped_by_operator("mcp_servers") {
@@ -32,17 +34,22 @@ impl DeclaredServers {
             let label = accepted_label(&server, "name", "name")?;
             server.reject_unsupported(&MCP_SERVER)?;
             if servers.0.iter().any(|(known, ..)| *known == label) {
-                return server.field_error("name", "is the name of another server, too; rename one of them");
+                return server.field_error("name", "is also the name of another server; rename one of them");
             }
             let token = read_token(&server, "authorization_token")?;
             let credentials = McpCredentials { token, ..McpCredentials::default() };
             let address = read_address(&server, "url")?;
-            servers.0.push((label, McpServer { credentials, ..McpServer::at(address) }, false));
+            servers.0.push((
+                label,
+                ProviderMcpServer { credentials, ..ProviderMcpServer::at(address) },
+                false,
+            ));
         }
         Ok(servers)
     }
 
-    /// Decodes a toolset, and returns its server with the tools that may be called.
+    /// Decodes a toolset, and returns its server as a tool of the provider, with the names of the tools that may be
+    /// called. Records that a toolset names the server, for [`check_used`](Self::check_used).
     pub(super) fn read_toolset(&mut self, toolset: &ObjectFields<'_>) -> Result<ProviderToolUse, WireError> {
         let label = accepted_label(toolset, "mcp_server_name", "type")?;
         toolset.reject_unsupported(&MCP_TOOLSET)?;
@@ -52,13 +59,20 @@ impl DeclaredServers {
                 "names no server of `mcp_servers`; declare the server there",
             );
         };
+        if *is_used {
+            return toolset.field_error(
+                "mcp_server_name",
+                "names the server of an earlier toolset; write one toolset for each server",
+            );
+        }
         *is_used = true;
         let mut server = server.clone();
         (server.allowed_tools, server.blocked_tools) = read_tool_names(toolset)?;
         Ok(ProviderToolUse::from((label, server)))
     }
 
-    /// Fails if a server has no toolset: the client expects that it is used.
+    /// Fails if no toolset names one of the servers: a client that declares a server expects that the model can call
+    /// it.
     pub(super) fn check_used(&self, body: &ObjectFields<'_>) -> Result<(), WireError> {
         match self.0.iter().all(|(.., is_used)| *is_used) {
             true => Ok(()),
@@ -70,18 +84,20 @@ impl DeclaredServers {
     }
 }
 
-/// Decodes which tools of its server a toolset enables: the names of the only tools that may be called, and of those
-/// that may not be called. At most one of the two lists has names.
+/// Decodes which tools of its server a toolset enables. Returns two lists, at most one of which has names: the only
+/// tools that may be called, and the tools that may not be called. If both lists are empty, all tools may be called.
 fn read_tool_names(toolset: &ObjectFields<'_>) -> Result<(Vec<String>, Vec<String>), WireError> {
+    // Returns whether `config` enables a tool; `default` if it does not say.
     let enabled = |config: &ObjectFields<'_>, default: bool| {
         config.reject_unsupported(&MCP_TOOL_CONFIG)?;
         if config.get("enabled").is_none() { Ok(default) } else { config.flag("enabled") }
     };
+    // Whether tools may be called that `configs` does not name.
     let is_default = match toolset.get("default_config") {
         Some(_) => enabled(&toolset.object("default_config")?, true)?,
         None => true,
     };
-    // The tools that differ from the default.
+    // The names of the tools whose setting in `configs` differs from the default.
     let mut names = Vec::new();
     for config in toolset.named_objects("configs")? {
         let (name, config) = config?;
@@ -100,9 +116,10 @@ fn read_tool_names(toolset: &ObjectFields<'_>) -> Result<(Vec<String>, Vec<Strin
     }
 }
 
-/// Declares the server and its toolset; false if the client gives headers, which the format cannot express.
-pub(super) fn declare_mcp_server(label: &McpLabel, server: &McpServer, body: &mut Value) -> bool {
-    let McpServer { address, credentials, allowed_tools, blocked_tools, .. } = server;
+/// Declares the server and its toolset in `body`, the body of a request, in place of all tools, and returns true.
+/// Returns false, and leaves `body` unchanged, if the client gives headers, which the format cannot express.
+pub(super) fn declare_mcp_server(label: &McpLabel, server: &ProviderMcpServer, body: &mut Value) -> bool {
+    let ProviderMcpServer { address, credentials, allowed_tools, blocked_tools, .. } = server;
     if !credentials.headers.is_empty() {
         return false;
     }
@@ -111,6 +128,7 @@ pub(super) fn declare_mcp_server(label: &McpLabel, server: &McpServer, body: &mu
         put(&mut declared, "authorization_token", token.as_str());
     }
     let mut toolset = json!({"type": "mcp_toolset", "mcp_server_name": label.as_str()});
+    // The tools in `names` differ from all others, which are enabled if `is_default` is true.
     let (names, is_default) =
         if allowed_tools.is_empty() { (blocked_tools, true) } else { (allowed_tools, false) };
     if !names.is_empty() {
@@ -202,11 +220,15 @@ mod tests {
         check(
             &format!("{SERVER},{SERVER}"),
             &plain,
-            "`mcp_servers[1].name` is the name of another server, too; rename one of them",
+            "`mcp_servers[1].name` is also the name of another server; rename one of them",
         );
         let twice =
             "`tools` has a tool of the provider and another tool of the same name; leave one of them out";
-        check(SERVER, &format!("{plain},{plain}"), twice);
+        check(
+            SERVER,
+            &format!("{plain},{plain}"),
+            "`tools[1].mcp_server_name` names the server of an earlier toolset; write one toolset for each server",
+        );
         check(SERVER, &format!(r#"{plain},{{"name":"mcp__weather","input_schema":{{}}}}"#), twice);
         check(
             &SERVER.replace("https", "ftp"),
@@ -233,7 +255,7 @@ mod tests {
         check(
             SERVER,
             &toolset(r#","configs":{"<https://b.example>":{"enabled":false}}"#),
-            "`tools[0].configs` has a name that no tool of a server has; write names of 1 to 128 printable ASCII \
+            "`tools[0].configs` has a name that cannot be that of a tool; write names of 1 to 128 printable ASCII \
             characters without spaces, `<` and `>`",
         );
         check(SERVER, &toolset(r#","configs":{"now":{"new":1}}"#), "`tools[0].configs.*.new` is not known");
@@ -260,12 +282,12 @@ mod tests {
 
     #[test]
     fn the_format_has_no_headers() {
-        let server = McpServer::at(crate::chat::McpAddress::parse("https://a.example/").unwrap());
+        let server = ProviderMcpServer::at(crate::chat::McpAddress::parse("https://a.example/").unwrap());
         let headers = vec![("x-key".to_owned(), "k".to_owned())];
         let credentials = McpCredentials { headers, ..McpCredentials::default() };
         let mut body = json!({"tools": []});
         let label = McpLabel::parse("weather").unwrap();
-        assert!(!declare_mcp_server(&label, &McpServer { credentials, ..server }, &mut body));
+        assert!(!declare_mcp_server(&label, &ProviderMcpServer { credentials, ..server }, &mut body));
         assert_eq!(body, json!({"tools": []}));
     }
 }

@@ -43,8 +43,8 @@ pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     },
 ];
 
-/// Adds the permitted and the forbidden domains to the declaration of a tool for the web. `None` if the tool may return
-/// only stored pages, which the format cannot express.
+/// Adds the permitted and the forbidden domains to the declaration of a web search or web fetch. `None` if the client
+/// permits only pages that the provider has stored, since the format cannot express this restriction.
 fn declare_web_tool(wanted: &ProviderToolUse, mut declaration: Value) -> Option<Value> {
     let lists = [("allowed_domains", &wanted.allowed_domains), ("blocked_domains", &wanted.blocked_domains)];
     for (name, domains) in lists.into_iter().filter(|(_, domains)| !domains.is_empty()) {
@@ -53,9 +53,11 @@ fn declare_web_tool(wanted: &ProviderToolUse, mut declaration: Value) -> Option<
     (!wanted.is_offline).then_some(declaration)
 }
 
-/// Removes the blocks of calls that the provider ran, and the blocks of their results. Returns the pages of these
-/// results, and counts the results and the errors. The content of a result is a list of pages, or one object: an error,
-/// whose type ends with `_error`, or another result. The result of an MCP server's tool has the field `is_error`.
+/// Removes from the body of an answer the blocks of the calls that the provider ran, of their results, and of the lists
+/// of tools of MCP servers. Returns the pages that the results name, and the numbers of results and errors.
+///
+/// The content of a result is either a list of pages or one object, which is an error if its type ends with `_error`.
+/// The result of a tool of an MCP server says in its field `is_error` whether it is an error.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut items = ProviderItems::default();
     let Some(blocks) = body.get_mut("content").and_then(Value::as_array_mut) else { return items };

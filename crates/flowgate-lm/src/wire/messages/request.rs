@@ -14,10 +14,10 @@ use crate::chat::{
 /// The token limit of a request that states none.
 pub const MAX_TOKENS: u32 = 4096;
 
-/// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer. System
-/// messages at the beginning that contain only texts are sent in the field `system`, all others among the messages. The
-/// format requires a token limit, so a request without one gets `MAX_TOKENS`. The seed, the verbosity and the summary
-/// of the reasoning are left out, since the format has no fields for them.
+/// Encodes the body of a request to the model with the name `model`. `stream` requests a streamed answer. The system
+/// messages at the beginning that contain only texts are sent in the field `system`, and all others among the messages.
+/// The format requires a token limit, so a request without one gets [`MAX_TOKENS`]. The seed, the verbosity and the
+/// summary of the reasoning are left out, since the format has no fields for them.
 #[must_use]
 pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     // The number of system messages at the beginning that contain only texts.
@@ -116,7 +116,7 @@ fn parts_of(message: &Message) -> &[Part] {
 /// every model accepts system messages here. Reasoning is sent only to the model that wrote it.
 fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     let mut encoded: Vec<Value> = Vec::new();
-    // The tool outputs since the last other message; they form one message.
+    // The tool outputs since the last message that is not one; they form one message.
     let mut results: Vec<Value> = Vec::new();
     for message in messages {
         if !matches!(message, Message::Tool { .. }) && !results.is_empty() {
@@ -156,8 +156,8 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
     encoded
 }
 
-/// Encodes a part of the reasoning as the block that the server sent; `None` if the seal of the part is not of this
-/// format.
+/// Encodes a part of the reasoning for a server, as the block in which a server of this format sent it. `None` if the
+/// part comes from a server of another format, and so has another kind of seal.
 fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     match &thought.seal {
         Seal::Signature(signature) => {
@@ -168,8 +168,8 @@ fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     }
 }
 
-/// Encodes a part of the reasoning as a block for a client. If the seal of the part is not of this format, the block
-/// has an empty signature.
+/// Encodes a part of the reasoning for a client. If the part comes from a server of another format, its block has an
+/// empty signature.
 pub(super) fn shown_block(thought: &ReasoningPart) -> Value {
     let unsigned = || json!({"type": "thinking", "thinking": thought.text(), "signature": ""});
     sealed_block(thought).unwrap_or_else(unsigned)

@@ -52,7 +52,7 @@ enum Limit {
     Optional,
 }
 
-/// Decodes the body of a request, for an answer or for the number of its tokens. `dropped` is as for
+/// Decodes the body of a request, either for an answer or for the number of tokens of the request. `dropped` is as for
 /// [`decode_request`]; `limit` says whether the body must state a token limit.
 fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, dropped)?;
@@ -86,6 +86,7 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
     add_provider_tools(&body, &mut tools, &provider_tools)?;
     let (choice, single_call) = read_choice(&body)?;
     let (reasoning, format) = (read_reasoning(&body)?, read_output_format(&body)?);
+    // Citations divide the text of an answer into blocks, but a text of a demanded format must stay whole.
     if format.is_some() && documents.are_cited() {
         let key = if body.get("output_format").is_some() { "output_format" } else { "output_config" };
         return body.field_error(key, CITED_FORMAT);
@@ -110,12 +111,12 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
     if asks_for_verdicts(&body)? {
         tool_forms.ask_for_verdicts();
     }
-    // Every answer of this format reports the usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     Ok(ReceivedRequest {
         request,
         model,
         stream,
+        // Every answer of this format reports the token usage.
         usage: true,
         sources,
         tool_forms,
@@ -127,15 +128,15 @@ fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<Rece
     })
 }
 
-/// The problem of a request that demands a form of the text and enables citations.
-const CITED_FORMAT: &str = "demands a form of the text, and an answer with citations divides its text into blocks; disable `citations` of \
-    the documents, or leave this out";
+/// The problem of a request that demands a format of the answer's text and enables citations.
+const CITED_FORMAT: &str = "demands a format of the text, but citations divide the text of an answer into blocks; disable `citations` of the \
+    documents, or leave this field out";
 
-/// Returns whether the request asks, in the field `safeguards`, for verdicts on the calls of the answer; false if the
-/// operator's configuration drops this field.
+/// Returns whether the request asks, in the field `safeguards`, for a verdict on each call of the answer: whether the
+/// call is dangerous. False if the operator's configuration drops this field.
 ///
 /// # Errors
-/// If the request asks for another kind of safeguard.
+/// If an entry of the field asks for another kind of safeguard, or has an unknown field.
 fn asks_for_verdicts(body: &ObjectFields<'_>) -> Result<bool, WireError> {
     let mut asks = false;
     if body.is_dropped_by_operator("safeguards") {
@@ -152,9 +153,10 @@ fn asks_for_verdicts(body: &ObjectFields<'_>) -> Result<bool, WireError> {
     Ok(asks)
 }
 
-/// Decodes the form that the request demands of the text, in the field `output_config.format` or under its older name
-/// `output_format`; `None` if both are absent. Fails if they differ.
+/// Decodes the format that the request demands of the answer's text: the field `output_config.format`, or its older
+/// name `output_format`. `None` if both fields are absent. Fails if they differ.
 fn read_output_format(body: &ObjectFields<'_>) -> Result<Option<OutputFormat>, WireError> {
+    // Decodes one of the two fields. Its schema has no name, no description and no `strict` in this wire format.
     let read = |object: &ObjectFields<'_>, key: &str| {
         if object.get(key).is_none() {
             return Ok(None);
@@ -202,8 +204,9 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     Ok(reasoning)
 }
 
-/// Decodes a message and appends it to `messages`; a message of the user may become several messages. Adds the declared
-/// provenance of the user's parts to `sources`, and counts its documents in `documents`.
+/// Decodes a message and appends it to `messages`. A message of the user may become several messages (see
+/// [`read_user`]). Adds the declared provenance of the user's parts to `sources`, and counts the documents in
+/// `documents`.
 fn read_message(
     message: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -214,8 +217,9 @@ fn read_message(
     message.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
     match message.text("role")? {
         "user" => read_user(message, messages, sources, documents),
-        // The text blocks of a message of the model are joined, and the order of text and calls is not kept. So a message
-        // whose text was divided by citations is the message that the model wrote, with and without its citations.
+        // The text blocks of a message of the model are joined, and the order of text and calls is not kept. A message
+        // that a client sends back therefore equals the one that the model wrote, even if citations divided its text
+        // into blocks.
         "assistant" => {
             let (mut text, mut calls) = (String::new(), Vec::new());
             if let Some(Json::Text(content)) = message.get("content") {
@@ -283,6 +287,7 @@ fn read_user(
             pending.extend(parts.into_iter().map(|part| (part, source)));
             continue;
         }
+        // A text or an image; a block of any other type is an error.
         if kind != "tool_result" {
             let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
             pending.push((part, block.source()?.or(message_source)));
@@ -305,8 +310,8 @@ fn read_user(
     Ok(())
 }
 
-/// Decodes a block `tool_use` of a message of the model. The arguments, which are an object in this format, are
-/// serialised as a text.
+/// Decodes a block `tool_use`, which is a tool call in a message of the model. The arguments are an object in this
+/// format, and a text in [`ToolCall`].
 fn read_call(block: &ObjectFields<'_>) -> Result<ToolCall, WireError> {
     block.reject_unsupported(&USE)?;
     let input = block.get("input").filter(|input| matches!(input, Json::Object(_)));
@@ -340,7 +345,7 @@ mod tests {
         decode_request(&Json::from(&body), &DecodeOptions::default()).unwrap().request
     }
 
-    /// What a client sends as reasoning reaches no model.
+    /// Reasoning in a client's request reaches no model.
     #[test]
     fn reasoning_of_clients_is_dropped() {
         let request = decoded(
@@ -391,7 +396,7 @@ mod tests {
         check(r#"[{"type":"dangerous_tool_use","more":1}]"#, Err("`safeguards[0].more` is not known"));
     }
 
-    /// The operator of a gateway decides what of the unknown is dropped instead of refused.
+    /// The operator can list fields and tools that are dropped instead of being refused.
     #[test]
     fn declared_parts_are_dropped() {
         let check = |body: &str, expected: Result<usize, &str>| {

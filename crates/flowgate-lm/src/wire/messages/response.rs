@@ -54,8 +54,8 @@ pub(super) fn stop_reason(stop: Stop) -> &'static str {
     }
 }
 
-/// Decodes the body of an answer. Its citations are left out: they refer to the documents of the request as the server
-/// received it, and `reported_citations` reads them for a caller that knows these.
+/// Decodes the body of an answer, without its citations. These refer to the documents in the request that the server
+/// received; a caller that knows these documents reads them by `reported_citations`.
 ///
 /// # Errors
 /// If the body describes an error, or violates the format.
@@ -92,8 +92,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes the part of the reasoning that a block contains. In a stream, the block has only the beginning of the part.
-/// The author of the part is left empty; a caller that knows the model sets it.
+/// Decodes the part of the reasoning that a block contains. In a stream, the block has only the beginning of the part,
+/// and events add the rest. The author of the part is left empty, since the block does not name the model; the caller
+/// sets it.
 pub(super) fn read_thought(block: &Value) -> ReasoningPart {
     let field = |key: &str| fields::text(block, key).to_owned();
     if fields::text(block, "type") == "redacted_thinking" {
@@ -140,9 +141,9 @@ pub(super) fn read_stop_reason(reason: Option<&Value>) -> Result<Stop, Error> {
     }
 }
 
-/// Decodes the token usage. An absent count is taken from `before`, the usage of earlier events. Cached input tokens
-/// count as input: they are added to `input_tokens`. If `input_tokens` is absent, they are ignored, since `before`
-/// contains them already.
+/// Decodes the token usage. An absent count is taken from `before`, the usage that earlier events of a stream reported.
+/// The server does not include input tokens that it wrote to its cache or read from it in `input_tokens`, so they are
+/// added. If `input_tokens` is absent, the counts of cached tokens are ignored, since `before` contains them already.
 pub(super) fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let written = count("cache_creation_input_tokens").unwrap_or(0);

@@ -22,9 +22,9 @@ use crate::sse::SseEvent;
 /// The most blocks of one answer.
 const MAX_BLOCKS: usize = 4096;
 
-/// Encodes an answer as a stream of events, with one event for each item of `written`, which together are the text of
-/// the answer. `order` is the position of the reasoning. A text with citations is divided into blocks instead, as in an
-/// answer that is not streamed.
+/// Encodes an answer as a stream of events. `written` are the pieces in which the text was or will be sent, with one
+/// event each; together they are the text. `order` is the position of the reasoning. A text with citations is divided
+/// at its citations instead, into several blocks, as in an answer that is not streamed.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -124,7 +124,7 @@ fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
     (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
 }
 
-/// A block that has begun, and may have ended.
+/// A block of the streamed answer that has begun. It may also have ended.
 #[derive(Debug)]
 struct OpenBlock {
     kind: BlockKind,
@@ -145,9 +145,9 @@ pub struct StreamDecoder {
     begun: bool,
     /// The blocks of the answer that have begun, by their index.
     blocks: Vec<OpenBlock>,
-    /// Reads the citations.
+    /// Reads the citations, and counts them.
     citations: CitationReader,
-    /// The blocks with citations that have ended.
+    /// The citations of the text blocks that have ended, each with the position of the block in the text.
     cited: Vec<ReportedPiece>,
     /// The stop reason, after the event that states it.
     stop: Option<Stop>,
@@ -228,7 +228,8 @@ impl StreamDecoder {
             .ok_or(Error::Malformed("a `content_block_start` event has no `content_block`"))?;
         let field = |key: &str| fields::text(block, key);
         let kind = block_kind(block)?;
-        // The index of the call, or of the part of the reasoning, in the completion; the position of a text.
+        // As in `OpenBlock`: the index of the call or of the part of the reasoning in the completion, or the position
+        // of the text.
         let mut index = self.assembly.completion.text.len();
         let mut citations = Vec::new();
         match kind {
@@ -275,6 +276,7 @@ impl StreamDecoder {
                 let index = block.index;
                 self.assembly.signature(index, field("signature"))
             }
+            // A known type of delta, but in a block of another type.
             ("text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta", _) => {
                 Err(Error::Malformed("the `delta` of a content block does not have the type of its block"))
             }
@@ -284,13 +286,13 @@ impl StreamDecoder {
                     .extend(delta.get("citation").and_then(|citation| self.citations.read(citation)));
                 Ok(())
             }
-            // Kinds of pieces of future versions are ignored.
+            // Deltas of other types, from future versions of the format, are ignored.
             _ => Ok(()),
         }
     }
 
-    /// Decodes the end of an open block. A call whose arguments are still empty gets an empty object. Fails if no block
-    /// with the index of the event is open.
+    /// Decodes the end of an open block. Records the citations of a text with the position of the text. Gives an empty
+    /// object to a call whose arguments are still empty. Fails if no block with the index of the event is open.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let block = self.blocks.get_mut(index(body)?).filter(|block| !block.ended);
         let block = block.ok_or(Error::Malformed(
@@ -311,7 +313,7 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Takes the citations that the stream has reported, of the blocks that have ended.
+    /// Takes out the citations of the blocks that have ended.
     pub(crate) fn take_citations(&mut self) -> Vec<ReportedPiece> {
         std::mem::take(&mut self.cited)
     }
@@ -322,7 +324,8 @@ impl StreamDecoder {
         self.done
     }
 
-    /// Returns the answer, without its citations, which the server counts in the documents that it was sent.
+    /// Returns the answer, without its citations: these refer to documents by their positions in the request that was
+    /// sent, so a caller that knows this request takes them by `take_citations`.
     ///
     /// # Errors
     /// If the stream ended before the answer was complete.

@@ -1,6 +1,6 @@
-//! Decodes the tools of requests of Anthropic's Messages API (the field `tools`), and the choice which of them the
-//! model may or must call (the field `tool_choice`). The decoder of requests ([`super::request_decoder`]) calls this
-//! module.
+//! Decodes the tools of a client's request in Anthropic's Messages API (the field `tools`), and the choice of the tools
+//! that the model may or must call (the field `tool_choice`). The decoder of requests ([`super::request_decoder`]) calls
+//! this module.
 
 use super::super::WireError;
 use super::super::fields::{ObjectFields, UNKNOWN_TOOL, is_tool_type};
@@ -26,16 +26,19 @@ pub(super) enum ReceivedTool {
     OfProvider(Box<ProviderToolUse>),
 }
 
-/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, if the operator permits clients
-/// to send such tools. `servers` are the MCP servers that the request declares.
+/// Decodes a tool. `None` for a tool that is dropped: one that the provider would run, and that the operator's
+/// configuration lists among the tools to drop. `servers` are the MCP servers that the request declares.
 pub(super) fn read_tool(
     tool: &ObjectFields<'_>,
     servers: &mut DeclaredServers,
 ) -> Result<Option<ReceivedTool>, WireError> {
+    // A type other than `custom` names a tool that the provider defines: it runs the tool or describes its arguments.
     if let Some(kind) = tool.optional_text("type")?.filter(|kind| *kind != "custom") {
+        // Compares types without the date at the end of `kind`.
         let is_known = |known: &str| is_tool_type(kind, known);
         return match PROVIDER_TOOLS.into_iter().find(|known| is_known(known)) {
             Some(known) if tool.drops_tool(known) => Ok(None),
+            // The next arm refuses a toolset whose type has a date: it is of another version of the API.
             Some("mcp_toolset") if kind == "mcp_toolset" => {
                 Ok(Some(ReceivedTool::OfProvider(Box::new(servers.read_toolset(tool)?))))
             }
@@ -60,7 +63,7 @@ pub(super) fn read_tool(
     })))
 }
 
-/// Decodes the restrictions of a tool of the provider.
+/// Decodes the restrictions that the client gives for `accepted`, a tool of the provider that the gateway supports.
 fn read_provider_tool(tool: &ObjectFields<'_>, accepted: ProviderTool) -> Result<ProviderToolUse, WireError> {
     tool.reject_unsupported(&OF_PROVIDER)?;
     Ok(ProviderToolUse {
@@ -71,8 +74,9 @@ fn read_provider_tool(tool: &ObjectFields<'_>, accepted: ProviderTool) -> Result
     })
 }
 
-/// Decodes `tool_choice`: whether the model may, must or must not call a tool, or which one it must call. The second
-/// result is whether a message may have at most one call. Without the field, the model may call any number of tools.
+/// Decodes the field `tool_choice`. Returns whether the model may, must or must not call a tool, or which one it must
+/// call; and, as the second item, whether a message may have at most one call. Without the field, the model may call
+/// any number of tools.
 pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<(ToolChoice, bool), WireError> {
     if body.get("tool_choice").is_none() {
         return Ok((ToolChoice::Auto, false));

@@ -1,6 +1,6 @@
 //! Writes and reads the ids of the items of an answer. Each id contains the id of the answer, so that a later request
-//! can refer to an item without the server having to store the ids. The encoders of answers write the ids; the decoder
-//! of requests reads them in references to items (`item_reference`).
+//! can refer to an item although the gateway does not store the ids. The encoders of answers write the ids, and the
+//! decoder of requests reads them in references to items (`item_reference`).
 
 use super::super::ResponseHead;
 use super::FORM;
@@ -31,8 +31,8 @@ pub(super) fn call_id(head: ResponseHead<'_>, index: usize) -> String {
     format!("fc_{}_{index}", head.id)
 }
 
-/// Returns the kind of the item with this id, and the id of its answer; `None` if the id does not have the form that
-/// the functions of this module write, such as an id of the provider. Whether the answer exists, the caller must check.
+/// Returns the kind of the item with this id, and the id of its answer. `None` if no function of this module writes
+/// such an id (it may be an id of the provider). The caller must check whether the answer exists.
 pub(super) fn read_item_id(id: &str) -> Option<(ItemKind, &str)> {
     let (kind, rest) = id.split_once('_')?;
     let (kind, answer) = match kind {
@@ -44,7 +44,7 @@ pub(super) fn read_item_id(id: &str) -> Option<(ItemKind, &str)> {
     answer.strip_prefix(FORM.id_prefix)?.strip_prefix('_').map(|_| (kind, answer))
 }
 
-/// Returns the part of the text before `_` and the index of an item; `None` if the text does not end with them.
+/// Returns `ANSWER` of a text `ANSWER_INDEX`; `None` if the text does not end with `_` and the index of an item.
 fn before_index(text: &str) -> Option<&str> {
     let (answer, index) = text.rsplit_once('_')?;
     (!index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit())).then_some(answer)

@@ -1,5 +1,6 @@
-//! Decodes the tool `mcp` of a client's request, and encodes it for the request in which OpenAI's servers call an MCP
-//! server. [`super::tools`] calls the decoder, and the descriptor of the format refers to the encoder.
+//! Decodes and encodes the MCP servers that OpenAI's servers call for a client of the Responses API: tools of the type
+//! `mcp`. [`read_mcp_server`] decodes such a tool from a client's request, for [`super::tools`]. [`declare_mcp_server`]
+//! encodes the tool for the request in which a permitted call runs; the descriptor of the format refers to it.
 
 use serde_json::{Map, Value, json};
 
@@ -7,13 +8,14 @@ use super::super::fields::ObjectFields;
 use super::super::mcp_servers::{accepted_label, checked_names, is_secret, read_address, read_token};
 use super::super::{WireError, put};
 use super::{MCP_FILTER, MCP_SERVER};
-use crate::chat::{McpCredentials, McpLabel, McpServer, ProviderToolUse};
+use crate::chat::{McpCredentials, McpLabel, ProviderMcpServer, ProviderToolUse};
 use crate::json::Json;
 
 /// The most headers of a server.
 const MAX_HEADERS: usize = 32;
 
-/// Decodes a tool of the type `mcp`.
+/// Decodes a tool of the type `mcp`: the server, its credentials, and the tools that may be called. Fails if the client
+/// wants to approve calls itself, since the policy judges them.
 pub(super) fn read_mcp_server(tool: &ObjectFields<'_>) -> Result<ProviderToolUse, WireError> {
     let label = accepted_label(tool, "server_label", "type")?;
     tool.reject_unsupported(&MCP_SERVER)?;
@@ -21,26 +23,26 @@ pub(super) fn read_mcp_server(tool: &ObjectFields<'_>) -> Result<ProviderToolUse
     if tool.get("require_approval").is_none() {
         return tool.field_error(
             "require_approval",
-            "is missing, which asks for approvals: send `never`, since the policy judges each call, and can ask a person",
+            "is missing, so that the provider would ask for approvals; send `never`: the policy judges each call, and can ask a person",
         );
     }
     let description = tool.optional_text("server_description")?.unwrap_or_default();
-    if !McpServer::is_description(description) {
+    if !ProviderMcpServer::is_description(description) {
         return tool.field_error("server_description", "has `<` or `>`; leave these characters out");
     }
     let credentials =
         McpCredentials { token: read_token(tool, "authorization")?, headers: read_headers(tool)? };
-    let server = McpServer {
+    let server = ProviderMcpServer {
         credentials,
         allowed_tools: read_allowed_tools(tool)?,
         description: description.to_owned(),
-        ..McpServer::at(read_address(tool, "server_url")?)
+        ..ProviderMcpServer::at(read_address(tool, "server_url")?)
     };
     Ok(ProviderToolUse::from((label, server)))
 }
 
-/// Decodes the names of the only tools that may be called: a list, or an object with a list. Empty if the field is
-/// absent.
+/// Decodes the field `allowed_tools`, a list or an object with a list: the names of the only tools that may be called.
+/// Returns no names, which permits all tools, if the field is absent.
 fn read_allowed_tools(tool: &ObjectFields<'_>) -> Result<Vec<String>, WireError> {
     let key = "allowed_tools";
     let names = match tool.get(key) {
@@ -52,18 +54,20 @@ fn read_allowed_tools(tool: &ObjectFields<'_>) -> Result<Vec<String>, WireError>
         }
         Some(_) => tool.texts(key)?,
     };
-    // No tool is not the same as no restriction.
+    // An empty list of the client permits no tool, but an empty list in `McpServer` permits all.
     if names.is_empty() {
         return tool.field_error(key, "names no tool; name one, or leave the server out");
     }
     checked_names(tool, key, names)
 }
 
-/// Decodes the headers that the provider sends to the server.
+/// Decodes the field `headers`: the names and values of the HTTP headers that the provider sends to the server. Fails
+/// if there are too many, or if one has an invalid name or value.
 fn read_headers(tool: &ObjectFields<'_>) -> Result<Vec<(String, String)>, WireError> {
     let entries = tool.entries("headers")?;
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let is_name = |name: &str| (1..=128).contains(&name.len()) && name.chars().all(is_of_name);
+    // Returns a header; `None` if its name or its value is invalid.
     let header = |(name, value): &(_, Json<'_>)| {
         let name: &str = AsRef::<str>::as_ref(name);
         let value = value.as_str().filter(|value| is_secret(value))?;
@@ -74,15 +78,16 @@ fn read_headers(tool: &ObjectFields<'_>) -> Result<Vec<(String, String)>, WireEr
         Some(headers) => Ok(headers),
         None => tool.field_error(
             "headers",
-            "has a header with another name than letters, digits, `-` and `_`, or with another value than printable \
-            ASCII characters, or has more than 32 headers",
+            "has more than 32 headers, or an invalid one; write names of 1 to 128 letters, digits, `-` and `_`, and values \
+            of 1 to 16384 printable ASCII characters",
         ),
     }
 }
 
-/// Declares the server; false if tools of it are forbidden by name, which the format cannot express.
-pub(super) fn declare_mcp_server(label: &McpLabel, server: &McpServer, body: &mut Value) -> bool {
-    let McpServer { address, credentials, allowed_tools, blocked_tools, .. } = server;
+/// Declares the server in `body`, the body of a request, in place of all tools, and returns true. Returns false, and
+/// leaves `body` unchanged, if the client forbids tools of the server by name, which the format cannot express.
+pub(super) fn declare_mcp_server(label: &McpLabel, server: &ProviderMcpServer, body: &mut Value) -> bool {
+    let ProviderMcpServer { address, credentials, allowed_tools, blocked_tools, .. } = server;
     let mut tool = json!({
         "type": "mcp",
         "server_label": label.as_str(),
@@ -160,7 +165,7 @@ mod tests {
         check(
             r#"{"type":"mcp","server_label":"weather","server_url":"https://a.example/"}"#,
             &format!(
-                "`tools[0].require_approval` is missing, which asks for approvals: send `never`, since {never}"
+                "`tools[0].require_approval` is missing, so that the provider would ask for approvals; send `never`: {never}"
             ),
         );
         check(
@@ -196,12 +201,12 @@ mod tests {
         );
         check(
             &server(r#","allowed_tools":["<https://b.example>"]"#),
-            "`tools[0].allowed_tools` has a name that no tool of a server has; write names of 1 to 128 printable ASCII \
+            "`tools[0].allowed_tools` has a name that cannot be that of a tool; write names of 1 to 128 printable ASCII \
             characters without spaces, `<` and `>`",
         );
         check(
             &server(r#","allowed_tools":{"read_only":true}"#),
-            "`tools[0].allowed_tools.read_only` believes what the server says about its tools; name the tools in \
+            "`tools[0].allowed_tools.read_only` trusts what the server says about its tools; name the tools in \
             `tool_names`",
         );
         let token = "is not a token of 1 to 16384 printable ASCII characters; write the token alone";
@@ -210,13 +215,15 @@ mod tests {
         for headers in [r#""a b":"v""#, r#""a":"v\n""#, r#""a":1"#, &many.join(",")] {
             check(
                 &server(&format!(r#","headers":{{{headers}}}"#)),
-                "`tools[0].headers` has a header with another name than letters, digits, `-` and `_`, or with another \
-                value than printable ASCII characters, or has more than 32 headers",
+                "`tools[0].headers` has more than 32 headers, or an invalid one; write names of 1 to 128 letters, digits, \
+                `-` and `_`, and values of 1 to 16384 printable ASCII characters",
             );
         }
         let twice =
             "`tools` has a tool of the provider and another tool of the same name; leave one of them out";
-        check(&format!("{},{}", server(""), server("")), twice);
+        let declared_twice = "`tools[1].type` is a tool of the provider, and another tool of the request has the same name; leave one \
+            of them out";
+        check(&format!("{},{}", server(""), server("")), declared_twice);
         check(&format!(r#"{},{{"type":"function","name":"mcp__weather"}}"#, server("")), twice);
     }
 
@@ -233,8 +240,8 @@ mod tests {
             assert_eq!(count, expected.map_err(str::to_owned), "{later}");
         };
         check(&server(r#","authorization":"t""#), Ok(1));
-        let twice =
-            "`tools` has a tool of the provider and another tool of the same name; leave one of them out";
+        let twice = "`input[0].tools[0].type` is a tool of the provider, and another tool of the request has the same \
+            name; leave one of them out";
         check(&server("").replace("a.example", "b.example"), Err(twice));
     }
 }

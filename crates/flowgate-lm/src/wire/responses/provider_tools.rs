@@ -26,7 +26,8 @@ pub(super) const PROVIDER_TOOLS: &[ProviderToolForm] = &[
     },
 ];
 
-/// Declares the search with its restrictions; `None` if it has forbidden domains, which the format cannot express.
+/// Returns the declaration of a web search with the client's restrictions; `None` if the client forbids domains, which
+/// the format cannot express.
 fn declare_search(wanted: &ProviderToolUse) -> Option<Value> {
     let mut declaration = json!({"type": "web_search"});
     if !wanted.allowed_domains.is_empty() {
@@ -38,9 +39,10 @@ fn declare_search(wanted: &ProviderToolUse) -> Option<Value> {
     wanted.blocked_domains.is_empty().then_some(declaration)
 }
 
-/// Removes the items of calls that the provider ran, and of the lists of tools that it received from MCP servers.
-/// Returns the pages that the text cites, counts the calls and the failed calls, and notes a request for an approval. A
-/// server that could not list its tools counts as a failed call.
+/// Removes from the body of an answer the items that report the calls that the provider ran, the lists of tools that it
+/// received from MCP servers, and its requests for an approval. Returns the pages that the text cites, the numbers of
+/// calls and of failed calls, and whether there was a request for an approval. A server that could not list its tools
+/// counts as a failed call.
 pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
     let mut found = ProviderItems::default();
     let Some(items) = body.get_mut("output").and_then(Value::as_array_mut) else { return found };
@@ -50,7 +52,7 @@ pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
             "web_search_call" | "code_interpreter_call" => {
                 found.note_result(fields::text(item, "status") == "completed");
             }
-            // The status is optional.
+            // Servers may leave out the status of a call that has completed.
             "mcp_call" => {
                 let status = fields::text(item, "status");
                 found.note_result(matches!(status, "" | "completed") && !has_failed());

@@ -1,25 +1,18 @@
-//! Decodes requests of OpenAI's Responses API, as the gateway receives them from its clients: the items of the input
-//! and the settings. The module [`super::tools`] decodes the tools.
+//! Decodes requests of OpenAI's Responses API, as the gateway receives them from its clients. This file decodes the
+//! settings; [`super::input_items`] decodes the items of the input, and [`super::tools`] the tools.
 
 use std::sync::Arc;
 
-use super::super::documents;
-use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_EFFORT, UNKNOWN_PART};
-use super::super::known_fields::{DecodeOptions, KnownFields};
+use super::super::fields::{ObjectFields, UNKNOWN_EFFORT};
+use super::super::known_fields::DecodeOptions;
 use super::super::output_format::{read_format, read_named_schema};
 use super::super::provider_tools::add_provider_tools;
-use super::super::tool_forms::custom_arguments;
-use super::super::{ItemReference, ReceivedRequest, WireError, add_call, extension, parse_image_url};
-use super::item_ids::{ItemKind, read_item_id};
-use super::tools::{ReceivedTools, called_name, read_choice};
-use super::{
-    CALL, CUSTOM_CALL, FILE_PART, FILE_PART_OF_USER, IMAGE_PART, IMAGE_PART_OF_USER, JSON_FORMAT, MESSAGE,
-    OUTPUT, REASONING, REFERENCE, REFUSAL_PART, REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS,
-    TEXT, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER, THOUGHT, USER,
-};
+use super::super::{ReceivedRequest, WireError};
+use super::input_items::{read_item, read_reference};
+use super::tools::{ReceivedTools, read_choice};
+use super::{JSON_FORMAT, REASONING, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT, TEXT_FORMAT};
 use crate::chat::{
-    Effort, Message, OutputFormat, Part, Reasoning, ReasoningSummary, Request, Sampling, Source, Sources,
-    ToolCall, Verbosity,
+    Effort, Message, OutputFormat, Part, Reasoning, ReasoningSummary, Request, Sampling, Sources, Verbosity,
 };
 use crate::json::Json;
 
@@ -76,13 +69,13 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         },
         format,
     };
-    // Every answer of this format reports the token usage.
     let (model, stream) = (body.text("model")?.to_owned(), body.flag("stream")?);
     let previous_response = body.optional_text("previous_response_id")?.map(str::to_owned);
     Ok(ReceivedRequest {
         request,
         model,
         stream,
+        // Every answer of this format reports the token usage.
         usage: true,
         sources,
         tool_forms: tools.forms,
@@ -94,8 +87,8 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
     })
 }
 
-/// The values of `include` that are ignored, because they ask for details of items that answers of the gateway do not
-/// contain, such as those of tools of the provider.
+/// The values of `include` that are ignored, because they ask for details of items that no answer of the gateway
+/// contains, such as the items of tools of the provider.
 const IDLE_INCLUDES: [&str; 6] = [
     "web_search_call.action.sources",
     "web_search_call.results",
@@ -105,8 +98,8 @@ const IDLE_INCLUDES: [&str; 6] = [
     "message.input_image.image_url",
 ];
 
-/// Decodes the fields `reasoning` and `include`: whether and how much the model is to reason, and whether the answer is
-/// to contain the encrypted reasoning.
+/// Decodes the fields `reasoning` and `include`: how much the model is to reason, whether it summarises the reasoning,
+/// and whether the answer is to contain the encrypted reasoning.
 fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     let mut reasoning = Reasoning::default();
     if body.get("reasoning").is_some() {
@@ -130,7 +123,7 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
             _ => {
                 return body.field_error(
                     "include",
-                    "asks for more than `reasoning.encrypted_content`; leave the rest out",
+                    "has a value that the gateway does not support; send only `reasoning.encrypted_content`",
                 );
             }
         }
@@ -138,7 +131,8 @@ fn read_reasoning(body: &ObjectFields<'_>) -> Result<Reasoning, WireError> {
     Ok(reasoning)
 }
 
-/// Decodes the field `text`: the verbosity and the form of the text, as far as the request states them.
+/// Decodes the field `text`: the verbosity of the answer's text, and the format that the request demands of it. Each is
+/// `None` if the request does not state it.
 fn read_text_settings(
     body: &ObjectFields<'_>,
 ) -> Result<(Option<Verbosity>, Option<OutputFormat>), WireError> {
@@ -154,205 +148,6 @@ fn read_text_settings(
     let known = [("text", &TEXT_FORMAT), ("json_object", &JSON_FORMAT), ("json_schema", &SCHEMA_FORMAT)];
     let unknown = "is not `text`, `json_object` or `json_schema`";
     Ok((verbosity, read_format(&text.object("format")?, &known, unknown, read_named_schema)?))
-}
-
-/// Decodes an item of the input. Adds a call to the preceding message of the model, and any other item to `messages` as
-/// a new message; drops reasoning. Adds the declared provenance of the user's parts to `sources`.
-fn read_item(
-    item: &ObjectFields<'_>,
-    messages: &mut Vec<Message>,
-    sources: &mut Sources,
-) -> Result<(), WireError> {
-    match item.optional_text("type")? {
-        None | Some("message") => {
-            // Only the parts of a user's message may declare their provenance.
-            let is_user = item.text("role")? == "user";
-            item.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
-            let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
-            messages.push(match item.text("role")? {
-                "system" | "developer" => Message::System(parts),
-                "user" => {
-                    sources.set(messages.len(), sources_of(item)?);
-                    Message::User(parts)
-                }
-                "assistant" => {
-                    let mut text = String::new();
-                    for part in parts {
-                        match part {
-                            Part::Text(piece) => text.push_str(&piece),
-                            _ => {
-                                return item.field_error(
-                                    "content",
-                                    "has an image or a file, which an assistant message cannot contain",
-                                );
-                            }
-                        }
-                    }
-                    Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
-                }
-                _ => return item.field_error("role", "is not `user`, `assistant`, `system` or `developer`"),
-            });
-        }
-        // The reasoning is dropped, so that a client cannot write text into it: the gateway has its own copy.
-        Some("reasoning") => item.reject_unsupported(&THOUGHT)?,
-        Some("function_call") => {
-            item.reject_unsupported(&CALL)?;
-            let (id, arguments) = (item.text("call_id")?.to_owned(), item.text("arguments")?.to_owned());
-            add_call(messages, ToolCall { id, name: called_name(item)?, arguments });
-        }
-        Some("custom_tool_call") => {
-            item.reject_unsupported(&CUSTOM_CALL)?;
-            let (id, arguments) = (item.text("call_id")?.to_owned(), custom_arguments(item.text("input")?));
-            add_call(messages, ToolCall { id, name: called_name(item)?, arguments });
-        }
-        Some("function_call_output" | "custom_tool_call_output") => {
-            item.reject_unsupported(&OUTPUT)?;
-            let call_id = item.text("call_id")?.to_owned();
-            messages.push(Message::Tool {
-                call_id,
-                content: read_content(item, "output")?,
-                is_error: extension::is_error(item)?,
-            });
-        }
-        Some(kind) => return item.field_error("type", item_problem(kind)),
-    }
-    Ok(())
-}
-
-/// Decodes a reference to an item of an earlier answer, and adds it to `references`. The answer is one message of the
-/// chat, so the references to its text and its calls together become one message of the model with an empty text;
-/// `references` has the index of this message. A reference to a call belongs to a preceding message of the model, just
-/// as a call does that the client sends itself.
-fn read_reference(
-    item: &ObjectFields<'_>,
-    messages: &mut Vec<Message>,
-    references: &mut Vec<ItemReference>,
-) -> Result<(), WireError> {
-    item.reject_unsupported(&REFERENCE)?;
-    let Some((kind, answer)) = read_item_id(item.text("id")?) else {
-        return item.field_error("id", FOREIGN_ITEM);
-    };
-    if kind == ItemKind::Thought {
-        references.push(ItemReference { answer: answer.to_owned(), message: None });
-        return Ok(());
-    }
-    // If the last message is already in the place of the same answer, this reference adds nothing.
-    let last = references.iter().rev().find(|reference| reference.message.is_some());
-    let is_at_end = |reference: &&ItemReference| reference.message.map(|at| at + 1) == Some(messages.len());
-    if last.filter(is_at_end).is_some_and(|reference| reference.answer == answer) {
-        return Ok(());
-    }
-    let continues = kind == ItemKind::Call && matches!(messages.last(), Some(Message::Assistant { .. }));
-    if !continues {
-        messages.push(Message::Assistant { text: String::new(), calls: Vec::new(), thoughts: Vec::new() });
-    }
-    references
-        .push(ItemReference { answer: answer.to_owned(), message: Some(messages.len().saturating_sub(1)) });
-    Ok(())
-}
-
-/// The problem of a reference to an item that does not belong to an answer of the gateway.
-const FOREIGN_ITEM: &str = "is not that of an item of the gateway's answers, and state at the provider has no label; send the item itself, \
-    as clients do if `store` is false";
-
-/// Returns the problem of an item of the type `kind`, which this module does not decode.
-fn item_problem(kind: &str) -> &'static str {
-    // The beginnings of the types of items in which the provider records what its own tools did.
-    let of_the_provider = [
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "image_generation_call",
-        "tool_search_",
-        "mcp_",
-        "program",
-    ];
-    let of_a_schema_of_the_provider = ["computer_call", "local_shell_call", "shell_call", "apply_patch_call"];
-    match kind {
-        _ if of_the_provider.into_iter().any(|known| kind.starts_with(known)) => PROVIDER_RECORD,
-        _ if of_a_schema_of_the_provider.into_iter().any(|known| kind.starts_with(known)) => {
-            "is about a tool whose arguments only the provider describes; declare a function, and send its calls"
-        }
-        _ if kind.starts_with("compaction") => {
-            "is text that only the provider can read, so no rule can judge it; send the messages themselves"
-        }
-        _ => {
-            "is not a known type of item; send messages, tools, and calls of functions and custom tools with their outputs"
-        }
-    }
-}
-
-/// The known fields of parts: of texts, refusals, images and files, in this order.
-const PARTS: [KnownFields; 4] = [TEXT_PART, REFUSAL_PART, IMAGE_PART, FILE_PART];
-/// The known fields of the parts of a user's message, in the order of [`PARTS`]. Only these parts may declare their
-/// provenance.
-const PARTS_OF_USER: [KnownFields; 4] =
-    [TEXT_PART_OF_USER, REFUSAL_PART_OF_USER, IMAGE_PART_OF_USER, FILE_PART_OF_USER];
-
-/// Returns the declared provenance of each part of a user's message: that of the part or, if the part declares none,
-/// that of the message. If the content is a text, it counts as one part.
-fn sources_of(item: &ObjectFields<'_>) -> Result<Vec<Option<Source>>, WireError> {
-    let message_source = item.source()?;
-    match item.get("content") {
-        Some(Json::List(_)) => {
-            let source = |part: Result<ObjectFields<'_>, WireError>| {
-                let part = part?;
-                match part.optional_text("type")? {
-                    // A file without a declaration of its own is never `typed`, even if its message is.
-                    Some("input_file") => documents::source_of(&part, message_source),
-                    _ => Ok(part.source()?.or(message_source)),
-                }
-            };
-            item.objects("content")?.map(source).collect()
-        }
-        _ => Ok(vec![message_source]),
-    }
-}
-
-/// Decodes the parts under `key` of an item that the user did not write.
-fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireError> {
-    read_parts(item, key, &PARTS)
-}
-
-/// Decodes the parts under `key`: a text, or a list of texts, refusals, images and files. `text`, `refusal`, `image`
-/// and `file` are the known fields of parts of these kinds. An empty text has no parts.
-fn read_parts(
-    item: &ObjectFields<'_>,
-    key: &str,
-    [text, refusal, image, file]: &[KnownFields; 4],
-) -> Result<Vec<Part>, WireError> {
-    match item.get(key) {
-        None => return item.field_error(key, "is missing"),
-        Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
-        Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
-        Some(_) => {}
-    }
-    let part = |part: Result<ObjectFields<'_>, WireError>| {
-        let part = part?;
-        match part.text("type")? {
-            "input_text" | "output_text" => {
-                part.reject_unsupported(text)?;
-                Ok(Part::Text(part.text("text")?.to_owned()))
-            }
-            // A refusal becomes a text, since `Part` has no variant for refusals.
-            "refusal" => {
-                part.reject_unsupported(refusal)?;
-                Ok(Part::Text(part.text("refusal")?.to_owned()))
-            }
-            "input_image" => {
-                part.reject_unsupported(image)?;
-                parse_image_url(part.text("image_url")?)
-                    .or_else(|problem| part.field_error("image_url", problem))
-            }
-            "input_file" => {
-                part.reject_unsupported(file)?;
-                let pdf = documents::parse_pdf(part.text("file_data")?);
-                pdf.map_or_else(|| part.field_error("file_data", documents::ONLY_PDF), Ok)
-            }
-            _ => part.field_error("type", UNKNOWN_PART),
-        }
-    };
-    item.objects(key)?.map(part).collect()
 }
 
 #[cfg(test)]
@@ -373,7 +168,7 @@ mod tests {
         assert_eq!(shown, expected, "{field}");
     }
 
-    /// Tools of other forms become functions, and calls and choices name them in the same way.
+    /// Tools of other forms become functions, and the calls and `tool_choice` name these functions.
     #[test]
     fn tools_of_all_forms_become_functions() {
         let text = r#"{"model":"m","input":[
@@ -450,7 +245,7 @@ mod tests {
         // In one list, only plain functions share a name.
         check(&format!("{f},{other_f}"), &[], "f 1, f 3");
         check(&format!("{f},{other_f}"), &[&custom], "f 4 custom");
-        let twice = "name` is the name of another tool, too; rename one of them";
+        let twice = "name` is also the name of another tool; rename one of them";
         check("", &[&f, &format!("{f},{custom}")], &format!("`input[2].tools[1].{twice}"));
         let flat = named("function", "n__f", "5");
         check("", &[&format!("{flat},{}", group(&f))], &format!("`input[0].tools[1].tools[0].{twice}"));
@@ -475,42 +270,6 @@ mod tests {
             }
             assert!(!sent.to_string().contains("additional_tools"), "{api:?}: {sent}");
         }
-    }
-
-    /// A reference is in place of the whole answer; what else the client sends of the answer adds no message.
-    #[test]
-    fn references_are_in_place_of_answers() {
-        let check = |items: &str, expected_messages: &str, expected: &[(&str, Option<usize>)]| {
-            let text = format!(r#"{{"model":"m","instructions":"s","input":[{items}]}}"#);
-            let body = serde_json::from_str(&text).unwrap();
-            let read = decode_request(&Json::from(&body), &DecodeOptions::default()).unwrap();
-            let kinds = read.request.messages.iter().map(|message| match message {
-                Message::System(_) => 's',
-                Message::User(_) => 'u',
-                Message::Assistant { .. } => 'a',
-                Message::Tool { .. } => 't',
-            });
-            assert_eq!(kinds.collect::<String>(), expected_messages, "{items}");
-            let references = read.item_references.iter();
-            let found: Vec<_> = references.map(|one| (one.answer.as_str(), one.message)).collect();
-            assert_eq!(found, expected, "{items}");
-        };
-        let refer = |id: &str| format!(r#"{{"type":"item_reference","id":"{id}"}}"#);
-        let [thought, text, call] = ["rs_resp_1_0", "msg_resp_1", "fc_resp_1_0"].map(refer);
-        let user = r#"{"role":"user","content":"u"}"#;
-        let whole = r#"{"role":"assistant","content":"a"}"#;
-        let function = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
-        let output = r#"{"type":"function_call_output","call_id":"c","output":"o"}"#;
-        let (thought_of, text_of) = (("resp_1", None), ("resp_1", Some(2)));
-        check(&format!("{user},{thought},{function},{output}"), "suat", &[thought_of]);
-        check(&format!("{user},{thought},{text},{function},{output}"), "suat", &[thought_of, text_of]);
-        check(&format!("{user},{text},{thought},{call},{output}"), "suat", &[text_of, thought_of]);
-        check(&format!("{user},{text},{call},{function},{output}"), "suat", &[text_of]);
-        check(&format!("{user},{call},{output}"), "suat", &[text_of]);
-        check(&format!("{user},{whole},{call},{output}"), "suat", &[text_of]);
-        check(&format!("{user},{text},{user},{text}"), "suaua", &[text_of, ("resp_1", Some(4))]);
-        check(&format!("{user},{text},{}", refer("msg_resp_2")), "suaa", &[text_of, ("resp_2", Some(3))]);
-        check(&format!("{user},{whole},{text}"), "suaa", &[("resp_1", Some(3))]);
     }
 
     #[test]
@@ -557,8 +316,8 @@ mod tests {
             ),
             (
                 r#""role":"developer","tools":[{"type":"function","name":"f","allowed_callers":["programmatic"]}]"#,
-                "tools[0].allowed_callers` is supported only as `[\"direct\"]`: code at the provider would make calls \
-                without a judgement",
+                "tools[0].allowed_callers` is supported only as `[\"direct\"]`: otherwise code at the provider would make \
+                calls that the policy does not judge",
             ),
         ] {
             let item = format!(r#"{{"type":"additional_tools",{fields}}}"#);
@@ -576,7 +335,7 @@ mod tests {
         }
         check(
             r#""include":["message.output_text.logprobs"]"#,
-            "`include` asks for more than `reasoning.encrypted_content`; leave the rest out",
+            "`include` has a value that the gateway does not support; send only `reasoning.encrypted_content`",
         );
         check(
             r#""tools":[{"type":"image_generation"}]"#,
@@ -617,7 +376,7 @@ mod tests {
         );
         check(
             r#""tools":[{"type":"function","name":"n__f"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]"#,
-            "`tools[1].tools[0].name` is the name of another tool, too; rename one of them",
+            "`tools[1].tools[0].name` is also the name of another tool; rename one of them",
         );
         check(
             r#""tool_choice":{"type":"file_search"}"#,
@@ -626,8 +385,7 @@ mod tests {
         );
         check(
             r#""tool_choice":{"type":"mcp","server_label":"weather"}"#,
-            "`tool_choice.type` is an MCP server, or a tool of it, which the gateway does not force a model to call; \
-            leave it out",
+            "`tool_choice.type` is `mcp`, but the gateway cannot force a model to call an MCP server; leave `tool_choice` out",
         );
         check(r#""tool_choice":{"type":"shell"}"#, "`tool_choice.type` is neither `function` nor `custom`");
         for (format, problem) in [
@@ -681,8 +439,8 @@ mod tests {
         for id in ["msg_1", "rs_1", "resp_1"] {
             check(
                 &format!(r#""input":[{{"type":"item_reference","id":"{id}"}}]"#),
-                "`input[0].id` is not that of an item of the gateway's answers, and state at the provider has no label; \
-                send the item itself, as clients do if `store` is false",
+                "`input[0].id` is not the id of an item in an answer of this gateway, and an item that the provider keeps \
+                has no label; send the item itself, as clients do if `store` is false",
             );
         }
         check(r#""input":[{"type":"item_reference"}]"#, "`input[0].id` is missing");
@@ -693,7 +451,7 @@ mod tests {
         );
         check(
             r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]}"#,
-            "`tool_choice.type` is a choice among tools; declare only those that the model may call in `tools`",
+            "`tool_choice.type` is a choice among tools; declare in `tools` only those that the model may call",
         );
         check(r#""input":3"#, "`input` is not a list");
         check(r#""input":null"#, "`input` is missing");

@@ -30,7 +30,7 @@ pub(super) fn response(
     status: &str,
     output: &[Value],
 ) -> Value {
-    // Only an incomplete answer has a reason.
+    // The reason why an answer is incomplete; it is not used for other answers.
     let reason = match completion.stop {
         Stop::Length => "max_output_tokens",
         _ => "content_filter",
@@ -74,7 +74,8 @@ pub(super) fn status(completion: &Completion) -> &'static str {
     }
 }
 
-/// Encodes the token usage. Clients expect fields with details, which a completion does not contain; these are 0.
+/// Encodes the token usage. Clients expect the fields with details, but the gateway reports no details to them, so
+/// these fields are 0.
 fn usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input,
@@ -85,8 +86,8 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-/// Encodes the items of an answer: the reasoning and the text in the order that `order` states, then the calls. The
-/// text becomes one message item; an empty text has no item.
+/// Encodes the items of an answer: the reasoning and the text, in the order that `order` states, and then the calls.
+/// The text becomes one message item; an empty text becomes none.
 pub(super) fn output(completion: &Completion, head: ResponseHead<'_>, order: ReasoningOrder) -> Vec<Value> {
     let message = (!completion.text.is_empty()).then(|| {
         let part = encode_text(completion, &completion.text);
@@ -127,7 +128,8 @@ pub(super) fn encode_thought(head: ResponseHead<'_>, index: usize, thought: &Rea
     })
 }
 
-/// Encodes `text`, which is the whole text of the answer or empty, as the only part of the message item.
+/// Encodes `text` as the only part of the message item. `text` is the whole text of the answer, or empty in the event
+/// of a stream that begins the part. The text of a refusal becomes a part of another type.
 pub(super) fn encode_text(completion: &Completion, text: &str) -> Value {
     match completion.stop {
         Stop::Refused => json!({"type": "refusal", "refusal": text}),
@@ -147,9 +149,9 @@ pub(super) fn encode_message(head: ResponseHead<'_>, status: &str, content: &[Va
     })
 }
 
-/// Encodes the call with the index `index` as an item, with the `arguments` that were sent so far and with this
-/// `status`. The item has the form in which the client declared the tool: for a custom tool, the arguments are a text,
-/// and for a tool in a namespace, the item states the namespace and the name within it.
+/// Encodes the call with the index `index` as an item with this `status`. `arguments` are the arguments that were sent
+/// so far. The item has the form in which the client declared the tool: the arguments of a custom tool are a text, and
+/// the item of a tool in a namespace states the namespace and the name of the tool within it.
 pub(super) fn encode_call(
     head: ResponseHead<'_>,
     index: usize,
@@ -229,7 +231,7 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
 }
 
 /// Decodes the part of the reasoning that an item contains: its readable summaries, and its encrypted content if the
-/// server returns it. The author of the part is left empty; a caller that knows the model sets it.
+/// server returns it. The author of the part is left empty, since the item does not name the model; the caller sets it.
 pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     let summary = fields::list(item, "summary").unwrap_or_default().iter();
     let texts = summary.map(|part| fields::text(part, "text").to_owned()).filter(|text| !text.is_empty());
@@ -241,9 +243,9 @@ pub(super) fn read_thought(item: &Value) -> ReasoningPart {
     }
 }
 
-/// Decodes the reason why the model stopped from the status of the answer. The status does not show refusals and calls,
-/// so `refused` and `calls` say whether the answer contains them. An unknown reason is an error, since the answer may
-/// be incomplete.
+/// Decodes from the status of an answer why the model stopped. A completed answer does not state whether it is a
+/// refusal or has calls, so `refused` and `calls` say what its items contain. An unknown reason is an error, since the
+/// answer may be incomplete.
 fn read_stop_reason(body: &Value, refused: bool, calls: bool) -> Result<Stop, Error> {
     let reason = body.get("incomplete_details").map_or("", |details| fields::text(details, "reason"));
     match (fields::text(body, "status"), reason) {

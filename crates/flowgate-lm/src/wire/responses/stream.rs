@@ -16,8 +16,8 @@ use crate::chat::{Completion, ReasoningPart, Stop};
 use crate::model::Listener;
 use crate::sse::SseEvent;
 
-/// Encodes an answer as a stream of events, with one event for each item of `text_pieces`, which together are the text
-/// of the answer. `order` is the position of the reasoning.
+/// Encodes an answer as a stream of events. `text_pieces` are the pieces in which the text was or will be sent, with
+/// one event each; together they are the text. `order` is the position of the reasoning.
 #[must_use]
 pub fn encode_stream(
     completion: &Completion,
@@ -117,8 +117,8 @@ pub fn encode_stream(
     events
 }
 
-/// Encodes a part of the reasoning as events, and passes the name and the fields of each event to `event`. The part is
-/// the output item with the index `at`, and has the index `index` among the parts of the reasoning.
+/// Encodes `thought`, the part of the reasoning with the index `index`, as events, and passes the name and the fields
+/// of each event to `event`. The item of the part has the index `at` in the output.
 fn thought_events(
     head: ResponseHead<'_>,
     at: usize,
@@ -213,9 +213,9 @@ impl StreamDecoder {
         }
     }
 
-    /// Finds the call that an event is about, and returns the index of the call in the completion; `None` if there is
-    /// no such call. The call's item and the event have the same index in the output or, if one of them states no
-    /// index, the same id. Some servers send the id of the call in place of the id of the item.
+    /// Finds the call that an event is about, and returns the index of the call in the completion; `None` if no such
+    /// call has begun. An event is about a call if both state the same index in the output. If one of them states no
+    /// index, their ids must be equal; some servers send the id of the call in place of the id of its item.
     fn call(&self, body: &Value) -> Option<usize> {
         let (index, id) = (fields::count(body, "output_index"), fields::text(body, "item_id"));
         let is_same = |begun: &&StartedCall| match (index, begun.output_index) {
@@ -225,8 +225,8 @@ impl StreamDecoder {
         self.calls.iter().find(is_same).map(|begun| begun.call)
     }
 
-    /// Decodes the beginning of an output item. A call begins in the completion as well. Other items are ignored here:
-    /// text arrives in its own events, and reasoning with the event that ends its item.
+    /// Decodes the beginning of an output item. A call is added to the completion. Other items are ignored: text
+    /// arrives in its own events, and reasoning with the event that ends its item.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
@@ -234,7 +234,7 @@ impl StreamDecoder {
         }
         let field = |key: &str| fields::text(item, key);
         let output_index = fields::count(body, "output_index");
-        // Calls without an index are not compared.
+        // A call without an index is never the same as another one.
         let has_same_index =
             |begun: &StartedCall| output_index.is_some() && begun.output_index == output_index;
         if self.calls.iter().any(has_same_index) {
@@ -246,8 +246,9 @@ impl StreamDecoder {
         self.assembly.arguments(call, field("arguments"), listener)
     }
 
-    /// Decodes the event that ends an output item. For a call, the event repeats the arguments, which must equal the
-    /// streamed arguments. For reasoning, this is the only event that is read. For a message, the event is ignored.
+    /// Decodes the event that ends an output item. For a call, the event repeats the arguments: they must equal the
+    /// streamed arguments, or are added if none were streamed. For reasoning, this is the only event that is read. For
+    /// a message, the event is ignored.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
         let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
         match item_kind(item)? {
@@ -258,6 +259,7 @@ impl StreamDecoder {
             }
         }
         let field = |key: &str| fields::text(item, key);
+        // The event has the whole item, and so the id of the call: some servers send no other identifier.
         let by_call_id = || {
             let has_call_id =
                 |begun: &&StartedCall| !begun.call_id.is_empty() && begun.call_id == field("call_id");
@@ -270,8 +272,8 @@ impl StreamDecoder {
         self.assembly.complete_arguments(call, field("arguments"), listener)
     }
 
-    /// Decodes the final event, which repeats the whole answer. The repeated text and calls must equal those that the
-    /// listener has received.
+    /// Decodes the final event, which repeats the whole answer. Fails if the repeated text and calls differ from those
+    /// that the listener has received.
     fn complete(&mut self, body: &Value) -> Result<(), Error> {
         let response = body
             .get("response")

@@ -1,7 +1,7 @@
-//! Decodes the tools of requests of OpenAI's Responses API (the field `tools`, and items `additional_tools` of the
-//! input), and the choice which of them the model may or must call (the field `tool_choice`). Records the forms of
-//! tools that are not plain functions ([`ToolForms`]). The decoder of requests ([`super::request_decoder`]) calls this
-//! module.
+//! Decodes the tools of a client's request in OpenAI's Responses API (the field `tools`, and the items
+//! `additional_tools` of the input), and the choice of the tools that the model may or must call (the field
+//! `tool_choice`). Records the forms of tools that are not plain functions ([`ToolForms`]). The decoder of requests
+//! ([`super::request_decoder`]) calls this module.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use super::super::{ToolForms, WireError};
 use super::mcp_servers::read_mcp_server;
 use super::provider_tools::PROVIDER_TOOLS as TOOL_FORMS;
 use super::{ADDITIONAL_TOOLS, CHOICE, CUSTOM, FILTERS, FORMAT, FUNCTION, NAMESPACE, OF_PROVIDER};
-use crate::chat::{ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
+use crate::chat::{McpAddress, ProviderTool, ProviderToolUse, ToolChoice, ToolSpec};
 use crate::json::Json;
 
 /// Returns the qualified name of the tool that `item`, a call or the field `tool_choice`, names: the name of the
@@ -38,11 +38,11 @@ const PROVIDER_TOOLS: [&str; 8] = [
 /// The types of tools that the client runs, but whose arguments the provider describes.
 const PROVIDER_SCHEMAS: [&str; 4] = ["computer", "local_shell", "shell", "apply_patch"];
 
-/// The problem of a choice of an MCP server.
+/// The problem of a `tool_choice` that names an MCP server or one of its tools.
 const MCP_CHOICE: &str =
-    "is an MCP server, or a tool of it, which the gateway does not force a model to call; leave it out";
+    "is `mcp`, but the gateway cannot force a model to call an MCP server; leave `tool_choice` out";
 
-/// The tools of a request that were decoded so far, with their forms.
+/// The tools of a request that the decoder has read so far, with their forms.
 ///
 /// A request declares tools in lists: first in its field `tools`, then in each item `additional_tools`. The model may
 /// call the tools of all lists, wherever the items are in the input. A tool in a later list replaces the tools of the
@@ -62,7 +62,7 @@ pub(super) struct ReceivedTools {
 }
 
 impl ReceivedTools {
-    /// Decodes an item with additional tools, and adds its tools.
+    /// Decodes an item `additional_tools`, and adds its tools as one further list.
     pub(super) fn read_item(&mut self, item: &ObjectFields<'_>) -> Result<(), WireError> {
         item.reject_unsupported(&ADDITIONAL_TOOLS)?;
         self.list += 1;
@@ -80,9 +80,9 @@ impl ReceivedTools {
     }
 
     /// Decodes a tool and adds it as a function with JSON arguments. If the client declared the tool in another form
-    /// (as a custom tool, or in a namespace), also records this form, so that calls are sent back in it. If `tool` is
-    /// itself a namespace, adds the tools that it contains. `namespace` is the name and the description of the
-    /// namespace that contains the tool, if one does; a namespace within a namespace is an error.
+    /// (as a custom tool, or in a namespace), also records this form, in which its calls are sent back to the client.
+    /// If `tool` is itself a namespace, adds the tools that it contains; a namespace within a namespace is an error.
+    /// `namespace` is the name and the description of the namespace that contains the tool; `None` if none does.
     pub(super) fn read(
         &mut self,
         tool: &ObjectFields<'_>,
@@ -103,16 +103,18 @@ impl ReceivedTools {
             }
             _ => {
                 if let Some(used) = read_provider_tool(tool, kind)? {
-                    let list = self.list;
-                    // A server that a later list declares at another address stays beside the earlier one, which is an
-                    // error: they have one name.
-                    let is_same = |known: &ProviderToolUse| {
-                        let address =
-                            |of: &ProviderToolUse| of.server.as_ref().map(|server| server.address.clone());
-                        known.tool == used.tool && address(known) == address(&used)
-                    };
-                    self.provider_tools.retain(|(earlier, known)| *earlier == list || !is_same(known));
-                    self.provider_tools.push((list, used));
+                    // A later list declares the same tool anew. An MCP server with the same label but another address
+                    // is another tool of the same name.
+                    if let Some((list, known)) =
+                        self.provider_tools.iter_mut().find(|(_, known)| known.tool == used.tool)
+                    {
+                        if *list == self.list || address_of(known) != address_of(&used) {
+                            return tool.field_error("type", DECLARED_TWICE);
+                        }
+                        (*list, *known) = (self.list, used);
+                    } else {
+                        self.provider_tools.push((self.list, used));
+                    }
                 }
                 return Ok(());
             }
@@ -133,7 +135,7 @@ impl ReceivedTools {
             // of them is not a plain function, it would be unknown in which form to send a call back.
             Entry::Occupied(mut place) if place.get().0 == self.list => {
                 if form != ToolForm::default() || self.forms.of(&name).is_some() {
-                    return tool.field_error("name", "is the name of another tool, too; rename one of them");
+                    return tool.field_error("name", "is also the name of another tool; rename one of them");
                 }
                 place.get_mut().1.push(index);
             }
@@ -147,6 +149,7 @@ impl ReceivedTools {
             }
         }
         self.forms.insert(&name, form);
+        // The description of the namespace precedes the description of the tool.
         let about = namespace.map(|(_, about)| about).filter(|about| !about.is_empty());
         let description = about.map_or(description.clone(), |about| format!("{about}\n\n{description}"));
         self.specs.push(Some(ToolSpec { name, description, parameters: parameters.into() }));
@@ -154,7 +157,17 @@ impl ReceivedTools {
     }
 }
 
-/// Decodes the description of a custom tool. If the tool states a grammar for its text, appends the grammar to the
+/// The problem of a tool of the provider that one list declares twice, and of an MCP server that a later list declares
+/// at another address.
+const DECLARED_TWICE: &str =
+    "is a tool of the provider, and another tool of the request has the same name; leave one of them out";
+
+/// Returns the address of the MCP server that the provider calls; `None` for its other tools.
+fn address_of(used: &ProviderToolUse) -> Option<&McpAddress> {
+    used.server.as_ref().map(|server| &server.address)
+}
+
+/// Decodes the description of a custom tool. If the tool has a grammar for its input, appends the grammar to the
 /// description, since the model is offered a function, which has no field for a grammar.
 fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     tool.reject_unsupported(&CUSTOM)?;
@@ -174,14 +187,16 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Decodes a tool of the type `kind`, which the client names without describing its arguments. `None` for a tool that
-/// is dropped: one that the provider would run, if the operator permits clients to send such tools.
+/// Decodes a tool of the type `kind` that the provider defines, so that the client does not describe its arguments.
+/// `None` for a tool that is dropped: one that the provider would run, and that the operator's configuration lists
+/// among the tools to drop.
 ///
 /// # Errors
 /// If the tool is neither dropped nor an accepted tool of the provider.
 fn read_provider_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<Option<ProviderToolUse>, WireError> {
     match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
         Some(known) if tool.drops_tool(known) => Ok(None),
+        // The next arm refuses a type such as `mcp_1`, which is not known.
         Some("mcp") if kind == "mcp" => read_mcp_server(tool).map(Some),
         Some(known) => match accepted(tool, TOOL_FORMS, kind) {
             Some(accepted) => read_restrictions(tool, accepted).map(Some),
@@ -195,7 +210,7 @@ fn read_provider_tool(tool: &ObjectFields<'_>, kind: &str) -> Result<Option<Prov
     }
 }
 
-/// Decodes the restrictions of a tool of the provider.
+/// Decodes the restrictions that the client gives for `accepted`, a tool of the provider that the gateway supports.
 fn read_restrictions(tool: &ObjectFields<'_>, accepted: ProviderTool) -> Result<ProviderToolUse, WireError> {
     tool.reject_unsupported(&OF_PROVIDER)?;
     let mut wanted = ProviderToolUse::from(accepted);
@@ -219,8 +234,10 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
             _ => body.field_error("tool_choice", "is not `auto`, `required` or `none`"),
         },
         Some(_) => {
+            // An object names one tool: a function, a custom tool, or an accepted tool of the provider.
             let choice = body.object("tool_choice")?;
             let kind = choice.text("type")?;
+            // Refuses the choices that the gateway does not support, and unknown fields.
             match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
                 _ if kind == "allowed_tools" => return choice.field_error("type", ALLOWED_TOOLS),
                 _ if kind == "mcp" => return choice.field_error("type", MCP_CHOICE),
@@ -229,6 +246,7 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
                 }
                 _ => choice.reject_unsupported(&CHOICE)?,
             }
+            // The model is offered a tool of the provider as a function with this name.
             if let Some(tool) = accepted(&choice, TOOL_FORMS, kind) {
                 return Ok(ToolChoice::Tool(tool.name().to_owned()));
             }

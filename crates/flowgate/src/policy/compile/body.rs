@@ -1,7 +1,7 @@
 //! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
 //! definitions. The result is the query of the statement: its variables with the conditions that an assignment of
 //! values must satisfy. Also checks which events a body reads, since only rules may depend on several events. The
-//! compilation of every statement with conditions calls it.
+//! compilers of all statements with conditions call this module.
 
 use std::sync::Arc;
 
@@ -76,6 +76,7 @@ fn wrong_events(declared: &[(&str, Type)], types: &[Type], expected: &str) -> (S
 /// kind of the block, with these bounds.
 fn outer_slots(block: &CompiledQuery, how: &QuantifierKind) -> u64 {
     let slot_bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
+    // What the block binds itself: its variables, and the names that its lines define.
     let variables = block.variables.iter().map(|variable| slot_bit(variable.slot));
     let definitions = block.items.iter().map(|item| match item {
         QueryItem::Let(slot, _) => slot_bit(*slot),
@@ -345,7 +346,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns the type that the declaration of a variable names; fails if there is no such type.
+    /// Returns the type that the declaration of a variable names; fails if there is no such type. The error underlines
+    /// the declaration, from `variable` to `name`.
     pub(super) fn variable_type(&mut self, variable: &Name, name: &Name) -> CompileResult<Type> {
         if let Some(ty) = self.named_type(&name.text) {
             return Ok(ty);
@@ -550,7 +552,7 @@ pub(super) fn mentions(body: &ConditionBody, field: &str) -> bool {
     })
 }
 
-/// Returns whether the expression is `(call: ToolCall) in message.tool_calls`.
+/// Returns whether `typed` and `list` are the two sides of `(call: ToolCall) in message.tool_calls`.
 fn is_call_of_message(typed: &Expr, list: &Expr) -> bool {
     matches!((&*typed.kind, &*list.kind), (ExprKind::Typed(_, ty), ExprKind::Member(_, name))
         if ty.text == "ToolCall" && name.text == "tool_calls")
@@ -602,7 +604,8 @@ impl Compiler<'_> {
 }
 
 /// Returns whether a body declares a variable without a list, which ranges over the whole trace. That is the case if a
-/// line contains more declarations `x: T` than declarations `(x: T) in LIST`, which are counted among the former.
+/// line contains a declaration `x: T` outside of `(x: T) in LIST`: it then has more declarations (`typed`) than
+/// declarations with a list (`ranged`).
 fn has_free_variable(body: &ConditionBody) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);

@@ -141,8 +141,9 @@ impl Compiler<'_> {
         self.builtin(expr, found, compiled, named, scope)
     }
 
-    /// Compiles a call of a built-in function: appends the named arguments to the positional ones, which are compiled
-    /// already, and checks their number and whether this build can execute the function.
+    /// Compiles `expr`, a call of the built-in function `function`, whose place in the table of functions is `id`.
+    /// `arguments` are the positional arguments, which are compiled already; the named ones are appended to them. Fails
+    /// if there are too few or too many arguments, or if this build cannot execute the function.
     fn builtin(
         &mut self,
         expr: &Expr,
@@ -276,8 +277,8 @@ impl Compiler<'_> {
     }
 
     /// Compiles `isinstance(x, str)` or `isinstance(x, (str, int))`, the test whether a value has one of these types.
-    /// The second argument consists of names of types, which are no expressions, so the call is not compiled like that
-    /// of another function. `expr` is the whole call, for diagnostics.
+    /// The second argument consists of names of types, which are not expressions, so this call is not compiled like
+    /// other calls. `expr` is the whole call, for diagnostics.
     fn is_instance(
         &mut self,
         expr: &Expr,

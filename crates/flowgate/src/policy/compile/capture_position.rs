@@ -1,5 +1,5 @@
-//! Checks the pattern of a `capture`: the pattern alone must determine which part of a text is captured, so that nobody
-//! who writes a part of the text can choose another one. The compiler of [targets](super::target) calls [`check`].
+//! Checks the pattern of a `capture`: the pattern alone must determine which part of a text is captured, so that no
+//! author of a part of the text can choose another part. The compiler of [targets](super::target) calls [`check`].
 //!
 //! A pattern of `capture` passes if the part before the group has a fixed length. A pattern of `capture_line` passes if
 //! the number of lines before the group, or after it, is fixed; this relies on the tool to write each value on one
@@ -109,7 +109,8 @@ fn line_breaks(part: &Hir) -> Option<usize> {
     }
 }
 
-/// Returns the ranges of a character class as first and last code point (or byte); none for another part of a pattern.
+/// Returns the ranges of a character class, each as its first and last code point (or byte). Empty for any other part
+/// of a pattern.
 fn ranges_of(part: &Hir) -> Vec<(u32, u32)> {
     match part.kind() {
         HirKind::Class(regex_syntax::hir::Class::Unicode(class)) => {

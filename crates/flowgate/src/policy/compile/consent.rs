@@ -1,5 +1,5 @@
 //! Compiles the limits of `consent` statements, such as `up to 3 calls, 50 of call.arguments.amount`: how many calls a
-//! consent covers, and up to which sum of an argument. The compiler of statements ([`super`]) calls it.
+//! consent covers, and up to which sum of an argument. The compiler of statements ([`super`]) calls this module.
 
 use super::super::plan::{ConsentLimit, TargetStep};
 use super::super::syntax;

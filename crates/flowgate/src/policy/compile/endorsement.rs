@@ -1,6 +1,7 @@
 //! Compiles the target of an `endorse` statement, and checks that the conditions of the statement restrict the value to
-//! a harmless set: otherwise an attacker could choose a harmful value that satisfies them. The compiler calls it for
-//! each `endorse` statement. [`restriction`] also serves `value_class`, and [`Compiler::list_testing_scope`] `consent`.
+//! a harmless set: otherwise an attacker could choose a harmful value that satisfies them. The compiler calls this
+//! module for each `endorse` statement. `value_class` also calls [`restriction`], and the compiler of `consent`
+//! statements also calls [`Compiler::list_testing_scope`].
 
 use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::Span;
@@ -264,8 +265,8 @@ fn contains_nested_list(item: &QueryItem) -> bool {
 
 /// Returns the name of the argument that a statement endorses, or whose items it endorses, such as `mail.to`.
 fn endorsed_name(target: &TargetPath, query: &CompiledQuery) -> String {
-    let domain = query.variables.iter().find(|variable| variable.slot == target.root);
-    match domain.and_then(|variable| variable.domain.as_ref()).and_then(path_of) {
+    let root = query.variables.iter().find(|variable| variable.slot == target.root);
+    match root.and_then(|variable| variable.domain.as_ref()).and_then(path_of) {
         // The target is a variable that ranges over a list in the call (slot 0). The first key of the path to the list
         // is `arguments`.
         Some((0, keys)) => keys.into_iter().skip(1).collect::<Vec<_>>().join("."),

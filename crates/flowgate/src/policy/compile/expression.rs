@@ -1,5 +1,6 @@
 //! Compiles expressions: resolves the names of variables to their numbers (*slots*) and the names of functions to rows
-//! of the table of built-in functions, and compiles patterns. The compilers of bodies, labels and rules call it.
+//! of the table of built-in functions, and compiles patterns. The compilers of bodies, labels and rules call this
+//! module.
 
 use std::sync::Arc;
 
@@ -154,8 +155,8 @@ impl Compiler<'_> {
         })
     }
 
-    /// Subtracts a number of parts of expressions from `parts_left`, the number that the policy may still have, and
-    /// reports an error if fewer are left. The limit is needed because constants that use each other can expand a short
+    /// Subtracts `parts` from `parts_left`, the number of parts that the expressions of the policy may still have.
+    /// Reports an error if fewer are left. The limit is needed because constants that use each other can expand a short
     /// policy exponentially.
     fn charge(&mut self, parts: usize, span: &Span) -> CompileResult<()> {
         match self.parts_left.checked_sub(parts) {
@@ -355,7 +356,7 @@ impl Compiler<'_> {
                     self.charge_pattern(text, &expr.span)?;
                     match Pattern::new(text, extent) {
                         Err(problem) if is_pattern(text) => {
-                            let message = format!("the pattern is malformed: {problem}");
+                            let message = format!("the pattern cannot be compiled: {problem}");
                             return self.fail(
                                 "pattern",
                                 &expr.span,

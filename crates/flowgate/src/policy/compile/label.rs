@@ -230,6 +230,7 @@ impl Compiler<'_> {
                 None => {
                     let known: Vec<String> = match space.dimensions().get(index).map(|d| &d.kind) {
                         Some(DimensionKind::Order(lattice)) => lattice.names().to_vec(),
+                        // Only `top` and `bottom` have names of their own in a dimension without declared elements.
                         _ => vec!["top".to_owned(), "bottom".to_owned()],
                     };
                     let known: Vec<&str> = known.iter().map(String::as_str).collect();

@@ -108,8 +108,13 @@ impl Compiler<'_> {
     }
 
     /// Appends the event variables that the rule itself binds; [`Self::push_inner_events`] appends those of quantified
-    /// blocks. Each variable gets an `anchor`: the search for the other events of a match once a new event is bound to
-    /// this variable. So a new event is matched without a search over all assignments.
+    /// blocks. With them, the monitor matches a new event without a search over all assignments:
+    ///
+    /// * `alone` and `named`: the conditions on the variable alone, and the name that they require of the event. They
+    ///   exclude an event early.
+    /// * `anchor`: the search for the other events of a match once a new event is bound to the variable.
+    /// * `can_be_last`: false if a condition requires that another event of the match follows. A new event, which is
+    ///   the last one, then completes no match as the value of this variable.
     fn push_outer_events(&self, query: &CompiledQuery, events: &mut Vec<EventVariable>) {
         for variable in query.variables.iter().filter(|variable| variable.domain.is_none()) {
             let slot = variable.slot;
@@ -196,7 +201,8 @@ impl Compiler<'_> {
     /// names are possible. `alone` are the conditions on the variable in `slot` alone, and `ty` is its type.
     fn required_name(&self, alone: &[SearchOp], slot: VariableSlot, ty: Type) -> Option<Arc<str>> {
         let is_variable = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Slot(s) if *s == slot);
-        // The first condition that requires a name decides. An inner `None` only means that a condition requires none.
+        // The first condition that requires a name decides. For a condition that requires none, the closure returns
+        // `None`, and the search continues.
         alone.iter().find_map(|op| match op {
             // `call is tool:NAME`
             SearchOp::Test(CompiledExpr::IsTool(event, pattern, _)) if is_variable(event) => {

@@ -1,5 +1,5 @@
 //! Compiles lists of tools: constants that name a group of tools, and the tools of a `store` statement. The compilers
-//! of statements, of comparisons, and of `is_url_on` call it.
+//! of statements, of comparisons, and of `is_url_on` call this module.
 //!
 //! `READERS := [tool:search_*, tool:get_file]` names a group. `call is READERS` holds for a call of any tool of the
 //! group: the patterns of the group are merged into one, here `tool:r"search_.*|get_file"`, and compiled like a pattern
@@ -61,7 +61,8 @@ impl Compiler<'_> {
         if others.is_empty() {
             return Ok(ToolRef { name: first.clone(), arguments: None });
         }
-        // The `/` belongs to the name of the tool, but in the merged pattern it would separate a server.
+        // In a quoted name, a `/` belongs to the name of the tool. In the merged pattern, it would end the name of a
+        // server.
         if names.iter().any(|name| matches!(name, ToolName::Exact(text) if text.contains('/'))) {
             let help = "write the tool in a statement of its own";
             let message = "a quoted name with a `/` cannot be part of a group";

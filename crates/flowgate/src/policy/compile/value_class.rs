@@ -58,7 +58,7 @@ impl Compiler<'_> {
         Some((name.to_string(), self.description(test)))
     }
 
-    /// Returns the class of values that satisfy a condition in words, for the question to a person.
+    /// Describes in words, for the question to a person, the class of values that satisfy a condition.
     fn description(&self, test: &CompiledExpr) -> String {
         match test {
             CompiledExpr::Call(function, _) => format!("a value for which `{}` holds", function.name),

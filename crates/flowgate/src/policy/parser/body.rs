@@ -117,6 +117,7 @@ impl Parser<'_> {
             _ => String::new(),
         };
         let quantifier = match *head.kind {
+            // `not forall:`: parses the block that follows `forall`, and negates it.
             ExprKind::Not(inner) => {
                 let inner = self.quantified(inner)?;
                 return self.node(start, ExprKind::Not(inner));

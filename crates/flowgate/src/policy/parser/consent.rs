@@ -1,6 +1,6 @@
 //! Parses two clauses about the approval of people: the limits of a `consent` (`up to 3 calls`), which approves calls
 //! in advance, and the `grant` of a `require` or an `ask`, which says for how long an approval holds.
-//! [`super::statement`] calls it for the statements that have these clauses.
+//! [`super::statement`] calls this module for the statements that have these clauses.
 
 use super::super::diagnostic::Diagnostic;
 use super::super::exact_amount::ExactAmount;
@@ -89,7 +89,8 @@ impl Parser<'_> {
         Ok(GrantClause { scope, is_by_class })
     }
 
-    /// Parses the scope of a grant, which follows the word `grant`.
+    /// Parses the scope of a grant, which follows the word `grant`: `conversation`, `always`, or a number of days, such
+    /// as `30 days`.
     fn grant_scope(&mut self) -> ParseResult<GrantScope> {
         const HELP: &str = "write `grant conversation`, `grant 30 days` or `grant always`";
         if self.eat_word("conversation") {

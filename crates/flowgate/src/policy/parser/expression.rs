@@ -235,6 +235,7 @@ impl Parser<'_> {
             self.advance();
             return Ok(ExprKind::Each(value));
         }
+        // Parses an index or one bound of a slice; `None` if a bound is left out.
         let bound = |parser: &mut Self| match parser.peek() {
             Token::Colon | Token::BracketClose => Ok(None),
             _ => parser.expression().map(Some),

@@ -15,7 +15,7 @@ use super::{ParseResult, Parser, ReportedParseError};
 const MAX_TARGETS: usize = 50;
 
 /// Returns one statement for each of `targets`, the regions that the source names in one statement. `statement` creates
-/// it.
+/// the statement about one region.
 fn for_each(targets: Vec<Expr>, statement: impl FnMut(Expr) -> StatementKind) -> Vec<StatementKind> {
     targets.into_iter().map(statement).collect()
 }
@@ -207,7 +207,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses `extern NAME(PARAMETERS) -> TYPE`, the declaration of a predicate that is answered outside the policy.
+    /// Parses `extern NAME(PARAMETERS) -> TYPE`, such as `extern is_spam(text: str) -> bool`: the declaration of a
+    /// predicate that is answered outside the policy. Each parameter needs a type.
     fn external(&mut self) -> ParseResult<StatementKind> {
         self.advance();
         let help = "write `extern NAME(PARAMETER: TYPE) -> TYPE`, such as `-> bool`";
@@ -444,7 +445,8 @@ impl Parser<'_> {
         self.node(start, ExprKind::Tool(tool))
     }
 
-    /// Parses a rule: the word for its action, which was recognized, the message, for `ask` a grant, and the body.
+    /// Parses a rule: the word for its action (which the caller has recognized), the message, a grant (only after
+    /// `ask`), and the body.
     fn rule(&mut self, action: Action) -> ParseResult<StatementKind> {
         self.advance();
         // Not `expression`, which would read the `if` before the conditions as that of a choice between two messages.

@@ -79,7 +79,7 @@ impl Parser<'_> {
     }
 }
 
-/// Returns the number of quotation marks at each end of a literal without its prefix.
+/// Returns how many quotation marks, 1 or 3, are at each end of a literal. A prefix such as `r` does not count.
 fn quotes(literal: &str) -> usize {
     let body = literal.trim_start_matches(['r', 'R', 'f', 'F']);
     if body.starts_with("\"\"\"") || body.starts_with("'''") { 3 } else { 1 }

@@ -6,7 +6,8 @@
 use super::{CompiledExpr, QueryItem, SearchOp, Variable, VariableSlot};
 use crate::value::Value;
 
-/// Returns the steps of a search for assignments that satisfy all conditions. The next step is always a condition or
+/// Returns the steps of a search for assignments that satisfy all conditions. `items` are the conditions and the
+/// definitions (`NAME := VALUE`). The next step is always a condition or
 /// definition whose variables have values. If there is none, the next step gives a value to a variable: to the first
 /// one, in order of declaration, whose domain (the list that it ranges over) can be evaluated. `bound` is the set of
 /// variables that have a value before the search, as bits.

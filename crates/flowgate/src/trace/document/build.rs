@@ -121,8 +121,9 @@ impl Document {
         self.close(root);
     }
 
-    /// Adds a node without children, and returns its id. No statement has labelled it yet. After its children were
-    /// added, [`Self::close`] must be called, which records where its subtree ends.
+    /// Adds a node below `parent`, with the label `label`, and returns its id. The node has no children yet, and no
+    /// statement has labelled it. After its children were added, [`Self::close`] must be called, which records where
+    /// its subtree ends.
     fn add(&mut self, parent: NodeId, step: PathStep, content: NodeContent, label: Label) -> NodeId {
         let id = self.nodes.len();
         self.nodes.push(DocumentNode {
@@ -180,8 +181,8 @@ impl Document {
         self.add_nested(parent, step, value, label, 0);
     }
 
-    /// Adds a value that is nested `depth` deep, with everything in it. Stops if the document becomes too large or too
-    /// deep; then the caller replaces the document by one text.
+    /// Adds a value that is nested `depth` deep below `parent`, with everything in it. Every node gets the label
+    /// `label`. Stops if the document becomes too large or too deep; then the caller replaces the document by one text.
     fn add_nested(&mut self, parent: NodeId, step: PathStep, value: &Value, label: Label, depth: usize) {
         self.is_oversize |= depth > located_text::DEPTH_LIMIT;
         if self.nodes.len() > MAX_NODES || self.is_oversize {
@@ -208,9 +209,10 @@ impl Document {
         }
     }
 
-    /// Adds a tool output. A text that encodes a list or a map is decomposed, with the span of each field. The text
-    /// remains one region if its structured form (MCP's `structuredContent`) differs, or if two parsers could read the
-    /// text differently. Content that is not one text is added as it is.
+    /// Adds a tool output below `root`, with every node labelled `label`. A text that encodes a list or a map is
+    /// decomposed, with the span of each field. The text remains one region if its structured form (MCP's
+    /// `structuredContent`) differs, or if two parsers could read the text differently. Content that is not one text is
+    /// added as it is.
     fn add_output(&mut self, root: NodeId, output: &Output, label: Label) {
         let content = sole_text(&output.content).unwrap_or(&output.content);
         let Value::String(text) = content else {
@@ -265,8 +267,9 @@ impl Document {
         }
     }
 
-    /// Adds a value that a text encodes, with everything in it, and the bytes that spell each node (its span). `step`
-    /// leads from `parent` to the value. Returns the id of the node of the value.
+    /// Adds `source`, a value that a text encodes, with everything in it. Each node is labelled `label`, and has the
+    /// bytes that spell it as its span. `step` leads from `parent` to the value. Returns the id of the node of the
+    /// value.
     fn add_located(
         &mut self,
         parent: NodeId,

@@ -5,8 +5,9 @@ use super::cursor::Cursor;
 use super::tree::{ExpectedNode, TreeBuilder};
 use super::{LocateError, LocatedNode, LocatedNodeKind};
 
-/// Parses a text that is one JSON array or object; another text is [`LocateError::NotStructured`]. The open arrays and
-/// objects are in a list of `tree` and not calls of this function, so that deep nesting cannot exhaust the stack.
+/// Parses a text that is one JSON array or object. A text that begins with neither `[` nor `{` is
+/// [`LocateError::NotStructured`]. The function does not call itself for an inner array or object: `tree` has a list of
+/// the open ones, so deep nesting cannot exhaust the stack.
 pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     // The cursor in the text; its offsets are bytes.
     let mut c = Cursor::new(text);

@@ -60,8 +60,7 @@ impl fmt::Display for LocateError {
             Self::TooLarge => {
                 write!(
                     f,
-                    "the text exceeds a limit for parsing: 16777216 bytes, 200000 values, or the lower limit of its \
-                    notation"
+                    "the text exceeds a limit for parsing: 200000 values, or 16777216 bytes (1048576 for YAML)"
                 )
             }
         }

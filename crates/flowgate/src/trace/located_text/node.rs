@@ -53,8 +53,8 @@ impl LocatedNode {
         entries.iter().find(|e| e.key == key).map(|e| &e.value)
     }
 
-    /// Returns the node as a JSON value. Numbers that JSON cannot represent (infinities, not-a-number) become strings
-    /// with their spelling.
+    /// Returns the node as a JSON value. A number that has no value in JSON, such as an infinity or `1e999`, becomes a
+    /// string with its spelling.
     #[must_use]
     pub fn to_value(&self) -> Value {
         match &self.kind {
@@ -73,8 +73,8 @@ impl LocatedNode {
 }
 
 /// Returns the JSON number that a spelling in any of the notations represents: an integer if it fits in 64 bits, else
-/// the nearest double. `None` for infinity and not-a-number, and for a hexadecimal or octal number of more than 64
-/// bits.
+/// the nearest double. `None` for infinity and not-a-number, for a decimal number beyond the range of a double, and for
+/// a hexadecimal or octal number of more than 64 bits.
 fn number(spelled: &str) -> Option<Number> {
     if let Some(digits) = spelled.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).ok().map(Number::from);

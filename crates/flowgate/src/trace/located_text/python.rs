@@ -8,9 +8,9 @@ use super::cursor::Cursor;
 use super::tree::{ExpectedNode, TreeBuilder};
 use super::{DEPTH_LIMIT, LocateError, LocatedNode, LocatedNodeKind};
 
-/// Parses a text that is one list, dict, tuple or set; another text is [`LocateError::NotStructured`]. A tuple or a set
-/// becomes a list. The brackets that must close the open ones are in a list, `closers`, and not on the stack, so that
-/// deep nesting cannot exhaust the stack.
+/// Parses a text that is one list, dict, tuple or set. A text that begins with none of `[`, `(` and `{` is
+/// [`LocateError::NotStructured`]. A tuple or a set becomes a list. The function does not call itself for an inner list
+/// or dict: `closers` has the brackets that must close the open ones, so deep nesting cannot exhaust the stack.
 pub(super) fn read(text: &str) -> Result<LocatedNode, LocateError> {
     let mut c = Cursor::new(text);
     let mut tree = TreeBuilder::default();

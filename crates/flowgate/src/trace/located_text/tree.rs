@@ -88,8 +88,9 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Adds a key, whose value must come next. Fails if the map has the key already, since parsers differ in which of
-    /// the two values they use, or if the innermost open node is no map or waits for a value.
+    /// Adds a key, which `span` spells and whose value must come next. Fails if the map has the key already, since
+    /// parsers differ in which of the two values they use, or if the innermost open node is no map or waits for a
+    /// value.
     pub(super) fn key(&mut self, name: String, span: Range<usize>) -> Result<(), LocateError> {
         match self.open.last_mut().map(|open| &mut open.body) {
             Some(OpenContent::Map { seen, key, .. }) if key.is_none() => {

@@ -184,8 +184,8 @@ impl YamlReader<'_> {
         }
     }
 
-    /// Adds a scalar: a key, which a `:` must follow, or a value. Rejects a missing key (`: value`) and the key `<<`,
-    /// by which some parsers merge another map into this one.
+    /// Adds a scalar, which `span` spells: a key, which a `:` must follow, or a value. Rejects a value without a key,
+    /// as in `: 1`, and the key `<<`, by which some parsers merge another map into this one.
     fn scalar(&mut self, text: String, style: ScalarStyle, span: Range<usize>) -> Result<(), LocateError> {
         let plain = style == ScalarStyle::Plain;
         self.at = span.end;

@@ -31,8 +31,8 @@ pub(super) fn add_common_fields(run: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the messages in OpenAI's format. The ids of all calls in the log are collected first, so that a call without
-/// an id receives one that no other call has.
+/// Returns `items`, the messages of a log, in OpenAI's format. The ids of all calls in the log are collected first, so
+/// that a call without an id receives one that no other call has.
 ///
 /// # Errors
 /// The index of the first message that does not have the form that AgentDojo writes, and the problem.

@@ -24,7 +24,7 @@ pub(super) fn is_anthropic(object: &Map<String, Value>) -> bool {
 
 /// Returns the events of one message in order: one for each call and each result among its blocks, and one message for
 /// each group of other blocks between them. Each has the unknown fields of the message. The index of the message in
-/// `Origin` is 0; the caller corrects it.
+/// `Origin` is 0; the caller corrects it. Fails if the message has no `role`, or if a call has no id or no name.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let role = object
         .get("role")

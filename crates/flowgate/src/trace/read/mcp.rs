@@ -14,7 +14,8 @@ use super::{server, unknown_fields};
 
 /// Returns the event of one JSON-RPC message: a call, an output or, for a notification, a message with the role `mcp`.
 /// A request other than `tools/call` is a call of a tool with the name of its method. The index of the message in
-/// `Origin` is 0; the caller corrects it.
+/// `Origin` is 0; the caller corrects it. Fails if a call does not name its tool, or if the message has neither a
+/// method nor an id.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     let server = server(object);
     let extra = unknown_fields(

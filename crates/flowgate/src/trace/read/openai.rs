@@ -14,10 +14,11 @@ pub(super) fn message(role: &str, content: Value) -> TraceEntry {
     TraceEntry { origin, ..TraceEntry::from(Message::new(role, content)) }
 }
 
-/// Returns the events of one message. These are a bare call (an object with `function` and no role), the descriptions
-/// of a list of tools, a tool output, or the message itself and then the calls that it proposes. The older
-/// `function_call` has no id, so the name of the function connects it with its output. The index of the message in
-/// `Origin` is 0; the caller corrects it. An error describes the problem; the caller adds the location.
+/// Returns the events of one message. By the form of the message, these are one bare call (an object with `function`
+/// and no role), one description for each tool of a list, one tool output, or the message itself and then the calls
+/// that it proposes. The older `function_call` has no id, so the name of the function connects it with its output. The
+/// index of the message in `Origin` is 0; the caller corrects it. An error describes the problem; the caller adds the
+/// location.
 pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
     if object.contains_key("function") && !object.contains_key("role") {
         return Ok(vec![call(object, Map::new(), OriginPart::Bare)?]);

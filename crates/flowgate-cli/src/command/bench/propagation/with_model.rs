@@ -71,9 +71,9 @@ pub(super) fn run_local(
     })?
 }
 
-/// Calls `run` with the suites and with the capabilities of a model that they measure, and returns the result. Before
-/// that, computes the embeddings of the suites' texts from the hidden states of the model. `name` is the name of the
-/// model in messages, and the model scores at most `batch` subcontexts at once.
+/// Calls `run` with the suites, and with everything that they need from a model: scores, hidden states, a chat and
+/// answers. Returns the result of `run`. Before that, computes the embeddings of the suites' texts from the hidden states
+/// of the model. `name` is the name of the model in messages, and the model scores at most `batch` subcontexts at once.
 ///
 /// # Errors
 /// If the model cannot compute hidden states.
@@ -157,7 +157,8 @@ fn steps(suites: &[PropagationSuite], models: Models<'_>) -> usize {
     suites.iter().map(|suite| suite.model_steps(models)).sum()
 }
 
-/// Runs the suites with these models, and shows the progress. Returns the results of each; `None` after an interrupt.
+/// Runs the suites with these models, and shows the progress. `name` is the name of the model in messages. Returns the
+/// results of each suite; `None` after an interrupt.
 fn run_models(
     suites: &[PropagationSuite],
     models: Models<'_>,

@@ -2,7 +2,9 @@
 //!
 //! Of the answers before a tool runs, Codex only follows `deny`: it runs the call after `ask`, after `allow`, and after
 //! an answer that it cannot read. So where the policy would ask a person, the hook denies the call and states the
-//! reason. The events and answers have the forms of the schemas in `codex-rs/hooks` of Codex.
+//! reason. Codex also runs the hook for each call that a program of the model (tool script) makes; the name and the
+//! arguments of such a call in the event differ from those in the program. The events and answers have the forms of the
+//! schemas in `codex-rs/hooks` of Codex.
 
 use serde_json::{Map, Value, json};
 
@@ -47,24 +49,25 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         HarnessEventKind::Call(ToolUse { id: Some(id), arguments, .. }) if id.starts_with(ID_IN_PROGRAM) => {
             RequestedCall::OfProgram(program_call(fields.text("tool_name")?, arguments))
         }
-        // The call is found by its id.
+        // The gateway finds the call by its id, so no name is needed.
         _ => RequestedCall::OfModel(Vec::new()),
     };
     Ok(HarnessEvent { session, kind, requested })
 }
 
-/// Returns the call of an event as the program has it that makes the call. `name` and `input` are the tool and its
-/// arguments in the event. `None` if the arguments are not those of Codex 0.171.0.
+/// Converts a call from the form of an event to the form that the program has which makes the call: the gateway has
+/// read the program. `name` and `input` are the name of the tool and its arguments in the event. Returns `None` if the
+/// arguments are not those that Codex 0.171.0 states.
 fn program_call(name: &str, input: &Value) -> Option<ProgramCall> {
     let input = input.as_object()?;
-    // The only argument that these two tools have in events.
+    // The text of the command or the patch. In events, it is the only argument of the two tools below.
     let command = || input.get("command").filter(|_| input.len() == 1).filter(|command| command.is_string());
     let (tool, arguments, has_more) = match name {
-        // The event does not state the folder, the shell and further arguments of a program.
+        // A program can also give the folder, the shell and other arguments, which the event does not state.
         "Bash" => ("exec_command", Map::from_iter([("cmd".to_owned(), command()?.clone())]), true),
-        // The argument in programs is a text, not JSON. It gets the name that the gateway gives to such a text.
+        // In programs, the argument is a text, not JSON. The gateway names such a text `input`.
         "apply_patch" => ("apply_patch", Map::from_iter([("input".to_owned(), command()?.clone())]), false),
-        // Tools of MCP servers, and others such as `view_image`, are the same in programs.
+        // Other tools, such as `view_image` and those of MCP servers, have the same name and arguments in programs.
         name => (name, input.clone(), false),
     };
     Some(ProgramCall { tool: tool.to_owned(), arguments, has_more })
@@ -73,14 +76,15 @@ fn program_call(name: &str, input: &Value) -> Option<ProgramCall> {
 /// Returns the call of an event: its id if there is one, its tool and its arguments.
 ///
 /// # Errors
-/// If a field is missing, or the name of the tool does not determine which part of it is the name of a server.
+/// If a field is missing, or the name of the tool does not determine which part of it is the name of a server, or the
+/// server is called `flowgate`.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let name = fields.text("tool_name")?;
     let tool: Option<Tool> = unambiguous_tool(name);
     let tool = tool.ok_or_else(|| {
         EventError::Invalid(format!(
-            "the tool name `{name}` does not split into a server and a tool in exactly one way; in Codex, rename the \
-             server to a name without `__` that is not `flowgate`"
+            "the tool name `{name}` does not determine which server and which tool it names, or the server has the \
+             reserved name `flowgate`; in Codex, give the server another name, without `__`"
         ))
     })?;
     let id = fields.input.get("tool_use_id").and_then(Value::as_str).map(str::to_owned);

@@ -1,9 +1,9 @@
 //! Reads the events of Copilot CLI and formats answers to it, for [`super::Harness`].
 //!
 //! Copilot has two names for each event. The hook must be configured with the names that Copilot shares with VS Code,
-//! such as `PreToolUse`: an event with the other kind of name, such as `preToolUse`, does not state its name. Copilot
-//! states no ids of calls. It ignores the answers to a prompt and to the output of a failed tool. The events and answers
-//! have the forms of the hooks reference of Copilot.
+//! such as `PreToolUse`. Under the other names, such as `preToolUse`, the input of the hook does not say which event it
+//! is. Copilot states no ids of calls. It ignores the answers to a prompt and to the output of a failed tool. The
+//! events and answers have the forms of the hooks reference of Copilot.
 
 use flowgate::monitor::Outcome;
 use flowgate::trace::Tool;
@@ -16,8 +16,9 @@ use super::{EventError, Fields, HarnessEvent, HarnessEventKind, RequestedCall, T
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, UserPromptSubmit, PreToolUse, PostToolUse and PostToolUseFailure";
 
-/// The tools that have other names in the requests of Copilot CLI 1.0.102 than in its events: the name in events, and
-/// the names in requests. The model and the operating system determine which of these names a request has.
+/// The tools whose names differ between the events and the requests of Copilot CLI 1.0.102: for each tool, its name in
+/// events and its possible names in requests. The model and the operating system determine which of these a request
+/// has.
 const RENAMED: [(&str, &[&str]); 11] = [
     ("Agent", &["task"]),
     ("AskUserQuestion", &["ask_user"]),
@@ -37,7 +38,7 @@ const RENAMED: [(&str, &[&str]); 11] = [
 /// # Errors
 /// If the hook does not judge events of this kind, or a field is missing or has another form.
 pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
-    // Events in Copilot's other format, whose fields are in camel case, do not have the name of the event.
+    // An event in Copilot's other format, whose fields are in camel case, does not state its name.
     if !fields.input.contains_key("hook_event_name") && fields.input.contains_key("sessionId") {
         return Err(EventError::Invalid(format!(
             "this event of Copilot CLI does not state its name; configure the hook for {JUDGED}, spelled exactly like this"
@@ -69,18 +70,20 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     Ok(HarnessEvent { session, kind, requested: RequestedCall::OfModel(names_in_requests) })
 }
 
-/// Returns the names that the tool of an event may have in Copilot's requests.
+/// Returns the names that the tool of an event may have in Copilot's requests; an empty list if it has the same name
+/// there.
 fn names_in_requests(tool: &Tool) -> Vec<String> {
     let renamed = RENAMED.iter().find(|(name, _)| *name == &*tool.name);
     renamed.into_iter().flat_map(|(_, names)| names.iter().map(|name| (*name).to_owned())).collect()
 }
 
-/// Returns the call of an event: its tool and its arguments. The call has no id. Copilot joins the names of a server and
-/// of its tool to one word, which is the name of the tool here, without a server.
+/// Returns the call of an event: its tool and its arguments, without an id. For a tool of an MCP server, Copilot joins
+/// the names of the server and the tool to one word. This word is the name of a local tool here, since it does not show
+/// where the name of the server ends.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let tool = Tool::local(fields.text("tool_name")?);
     let arguments = match fields.value("tool_input")? {
-        // The argument of this tool is a text, not JSON. It gets the name that the gateway gives to such a text.
+        // The argument of a tool for patches is a text, not JSON. The gateway names such a text `input`.
         Value::String(text) => json!({"input": text}),
         arguments => arguments.clone(),
     };

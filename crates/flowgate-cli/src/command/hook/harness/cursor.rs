@@ -55,9 +55,9 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     Ok(HarnessEvent { session, kind, requested: RequestedCall::OfModel(Vec::new()) })
 }
 
-/// Returns the call of an event: its id if there is one, its tool and its arguments. Cursor names a tool of an MCP
-/// server `MCP:TOOL`; as it does not say which server, all these tools are of a server named `MCP`. Any other name is
-/// that of a tool of Cursor itself.
+/// Returns the call of an event: its id if there is one, its tool and its arguments. Cursor names a tool of any MCP
+/// server `MCP:TOOL`, without the name of the server, so policies have all these tools under one server `MCP`. Any
+/// other name is that of a tool of Cursor itself.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let name = fields.text("tool_name")?;
     let tool = match name.split_once(':') {

@@ -13,7 +13,7 @@ use super::{EventError, Fields, HarnessEvent, HarnessEventKind, RequestedCall, T
 
 /// The events that the hook judges, for error messages.
 const JUDGED: &str = "SessionStart, BeforeAgent, BeforeTool and AfterTool";
-/// The line before the content of files that the user names with `@`. Gemini CLI adds it to the prompt.
+/// The line that Gemini CLI adds to a prompt before the content of files that the user names with `@`.
 const FILES_MARK: &str = "--- Content from referenced files ---";
 
 /// Parses an event of Gemini CLI.
@@ -41,7 +41,8 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
         }
         other => return Err(fields.not_judged(other, JUDGED)),
     };
-    // The requests have this name, also for a tool of a server, which is `SERVER/NAME` in policies.
+    // Requests and events have the same name of a tool. Policies can have another one: `SERVER/NAME` for a tool of a
+    // server.
     let name = fields.input.get("tool_name").and_then(Value::as_str);
     let names_in_requests = name.map(str::to_owned).into_iter().collect();
     Ok(HarnessEvent { session, kind, requested: RequestedCall::OfModel(names_in_requests) })

@@ -44,8 +44,8 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     Ok(HarnessEvent { session, kind, requested: RequestedCall::OfModel(Vec::new()) })
 }
 
-/// Returns the call of an event: its id, its tool and its arguments. OpenCode calls the tool of a server `SERVER_TOOL`.
-/// That is the name of the tool here, without a server.
+/// Returns the call of an event: its id, its tool and its arguments. OpenCode names a tool of an MCP server
+/// `SERVER_TOOL`. This is the name of a local tool here, since it does not show where the name of the server ends.
 fn tool_use(fields: &Fields<'_>) -> Result<ToolUse, EventError> {
     let id = fields.text("call")?.to_owned();
     let tool = Tool::local(fields.text("tool")?);

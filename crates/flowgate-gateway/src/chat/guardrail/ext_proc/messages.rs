@@ -1,6 +1,6 @@
-//! Defines the messages of Envoy's external processor (`envoy.service.ext_proc.v3`), as far as the gateway reads or
-//! writes them. Envoy ignores absent fields, and the decoder ignores those that are not declared here. `ext_proc` reads
-//! and answers them, and `http::service` decodes and encodes them.
+//! Defines the messages that Envoy and its external processor exchange (`envoy.service.ext_proc.v3`), with the fields
+//! that the gateway reads or writes. Other fields are ignored when a message is decoded, and absent when one is
+//! encoded. `http::service` decodes and encodes the messages, and `ext_proc` answers them.
 
 /// A message of Envoy about one HTTP request and its response.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -210,8 +210,8 @@ impl ImmediateResponse {
 }
 
 impl HttpHeaders {
-    /// Returns the only value of a header; an empty string if the header is absent, and `None` if it occurs twice or is
-    /// not UTF-8, which the caller refuses.
+    /// Returns the only value of a header; an empty string if the header is absent. `None` if the header occurs twice
+    /// or is not UTF-8: the caller must not choose a value then, because another program could read another one.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().flat_map(|map| &map.headers).filter(|header| header.key == name);
         let (value, other) = (values.next(), values.next());

@@ -20,6 +20,7 @@ pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
     }
     let mut parts: Vec<(String, f32)> = vec![(outputs.clone(), CONTENT)];
     for _ in 0..CALLS {
+        // Half of the requests name a person of an output, the others a new person.
         let known = contacts.get(draw.below(contacts.len())).map(|contact| contact.name.clone());
         let name = known.filter(|_| draw.below(2) == 0).unwrap_or_else(|| draw.name());
         let count = 1 + draw.below(2);

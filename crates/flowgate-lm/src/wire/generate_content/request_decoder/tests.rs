@@ -266,6 +266,10 @@ fn unknown_fields_are_refused_by_name() {
         json!({"system_instruction": {"parts": []}, "systemInstruction": {"parts": []}}),
         "`system_instruction` is sent in two spellings; send it once",
     );
+    // Only one spelling with underscores belongs to a field.
+    for field in ["system__instruction", "system_instruction_", "_system_instruction"] {
+        check(json!({field: {"parts": []}}), &format!("`{field}` is not known"));
+    }
     check(
         json!({"cachedContent": "cachedContents/1"}),
         "`cachedContent` refers to state at the provider, which has no label; send the content itself",
@@ -330,7 +334,7 @@ fn unknown_fields_are_refused_by_name() {
     choice(
         json!({"mode": "ANY", "allowedFunctionNames": ["f", "g"]}),
         "`toolConfig.functionCallingConfig.allowedFunctionNames` is supported only with all tools, or with one tool and the \
-        mode `ANY`; declare only these tools",
+        mode `ANY`; declare in `tools` only those that the model may call",
     );
     choice(
         json!({"mode": "SOME"}),
@@ -349,7 +353,7 @@ fn unknown_fields_are_refused_by_name() {
     );
     function(
         json!({"name": "f", "behavior": "NON_BLOCKING"}),
-        "`tools[0].functionDeclarations[0].behavior` is for sessions with the provider, which the gateway does not have; \
+        "`tools[0].functionDeclarations[0].behavior` is for live sessions with the provider, which the gateway does not have; \
         leave it out",
     );
     let part = |role: &str, part: Value, expected: &str| {
@@ -376,12 +380,12 @@ fn unknown_fields_are_refused_by_name() {
     part(
         "user",
         json!({"text": "a", "inlineData": {"mimeType": "image/png", "data": ""}}),
-        "`contents[0].parts[0].inlineData` is in a part that has another content, too; send one part for each",
+        "`contents[0].parts[0].inlineData` is in a part that also has other content; send each content in a part of its own",
     );
     part(
         "user",
         call(None, "f"),
-        "`contents[0].parts[0].functionCall` is a call, which belongs into a content of the model",
+        "`contents[0].parts[0].functionCall` is a call; send it in a content of the model",
     );
     part(
         "function",
@@ -408,7 +412,7 @@ fn unknown_fields_are_refused_by_name() {
     part(
         "user",
         json!({"functionResponse": {"name": "f", "response": {}, "scheduling": "SILENT"}}),
-        "`contents[0].parts[0].functionResponse.scheduling` is for sessions with the provider, which the gateway does not \
+        "`contents[0].parts[0].functionResponse.scheduling` is for live sessions with the provider, which the gateway does not \
         have; leave it out",
     );
 }

@@ -9,37 +9,43 @@ use crate::chat::Completion;
 use crate::json::Json;
 use crate::wire::ReasoningOrder;
 
-/// Decodes a request with these blocks of the user, and `more` fields.
+/// Decodes a request with one message of the user that has these blocks, and with the further fields `more`.
 fn decoded(blocks: &Value, more: &str) -> Result<ReceivedRequest, WireError> {
     let message = json!({"role": "user", "content": blocks});
     let text = format!(r#"{{"model":"m","max_tokens":1,"messages":[{message}]{more}}}"#);
     decode_request(&Json::parse(&text).unwrap(), &DecodeOptions::default())
 }
 
+/// Returns the field `citations` of a document.
 fn enabled(is_enabled: bool) -> Value {
     json!({"enabled": is_enabled})
 }
 
+/// Returns a citable document with the text `data`.
 fn text(data: &str) -> Value {
     json!({"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": data}, "citations": enabled(true)})
 }
 
+/// Returns a citable document that consists of blocks.
 fn blocks(texts: &[&str]) -> Value {
     let texts: Vec<Value> = texts.iter().map(|text| json!({"type": "text", "text": text})).collect();
     json!({"type": "document", "context": "C", "source": {"type": "content", "content": texts}, "citations": enabled(true)})
 }
 
+/// Returns a citable search result.
 fn result(texts: &[&str]) -> Value {
     let texts: Vec<Value> = texts.iter().map(|text| json!({"type": "text", "text": text})).collect();
     json!({"type": "search_result", "source": "S", "title": "T", "content": texts, "citations": enabled(true)})
 }
 
+/// Returns a PDF.
 fn pdf(is_enabled: bool) -> Value {
     let source = json!({"type": "base64", "media_type": "application/pdf", "data": "AA"});
     json!({"type": "document", "source": source, "citations": enabled(is_enabled)})
 }
 
-/// The setting is one for all documents, and one for all search results; null, absent and false are the same.
+/// All documents must have the same setting, and so must all search results. A `citations` that is null or does not
+/// enable citations is like an absent one.
 #[test]
 fn citations_are_enabled_for_all_documents_or_none() {
     let check = |blocks: Value, more: &str, expected: &str| {
@@ -66,7 +72,7 @@ fn citations_are_enabled_for_all_documents_or_none() {
         check(json!([without(text("a"), off.clone()), text("b")]), "", mixed);
         check(json!([result(&["a"]), without(result(&["b"]), off)]), "", mixed);
     }
-    // What the format cannot express is not cited.
+    // Documents that the format cannot express may not be cited.
     check(json!([text(""), blocks(&[]), blocks(&["a", ""])]), "", "");
     check(
         json!([json!({"type": "search_result", "title": "T", "content": "a", "citations": enabled(true)})]),
@@ -92,8 +98,8 @@ fn citations_are_enabled_for_all_documents_or_none() {
             if key == "output_config" { format!(r#"{{"format":{format}}}"#) } else { format.to_owned() };
         let more = format!(r#","{key}":{format}"#);
         let problem = format!(
-            "`{key}` demands a form of the text, and an answer with citations divides its text into blocks; disable \
-            `citations` of the documents, or leave this out"
+            "`{key}` demands a format of the text, but citations divide the text of an answer into blocks; disable \
+            `citations` of the documents, or leave this field out"
         );
         check(json!([text("a")]), &more, &problem);
         check(json!([result(&["a"])]), &more, &problem);
@@ -114,7 +120,7 @@ fn citations_can_be_dropped() {
     assert!(received.citable.is_empty());
 }
 
-/// What the client sends back with its texts changes no message.
+/// A message with the citations of an earlier answer, which a client sends back, is decoded like one without them.
 #[test]
 fn citations_of_messages_are_dropped() {
     let message = |content: Value| {
@@ -130,7 +136,8 @@ fn citations_of_messages_are_dropped() {
     assert_eq!(message(cited), message(json!("It is green.")));
 }
 
-/// Marks the documents of a request in its encoded body, after `change` has changed what the view shows.
+/// Encodes a request with these blocks, applies `change` to the body, as a view that hides something would, and marks
+/// the documents in the body. Returns the body, the documents that it has, and the request.
 fn marked(blocks: &Value, change: impl Fn(String) -> String) -> (Value, SentDocuments, ReceivedRequest) {
     let received = decoded(blocks, "").unwrap();
     let body = change(encode_request(&received.request, "m", false).to_string());
@@ -165,11 +172,13 @@ fn only_whole_documents_are_sent_as_documents() {
     assert_eq!(body, before);
 }
 
+/// Returns the body of an answer whose second text block has this citation.
 fn answer(citation: &Value) -> Value {
     let blocks = json!([{"type": "text", "text": "It is "}, {"type": "text", "text": "green", "citations": [citation]}, {"type": "text", "text": "."}]);
     json!({"content": blocks, "stop_reason": "end_turn"})
 }
 
+/// Returns a citation of the passage `text`, as a server reports it.
 fn place(kind: &str, index: usize, text: &str, (start, end): (usize, usize)) -> Value {
     let unit = if kind == "char_location" { "char" } else { "block" };
     let document = if kind == "search_result_location" { "search_result_index" } else { "document_index" };
@@ -179,8 +188,8 @@ fn place(kind: &str, index: usize, text: &str, (start, end): (usize, usize)) -> 
     place
 }
 
-/// A citation refers to the client's documents, although the server counts those that it was sent, and has nothing of the
-/// server but the choice of the passage.
+/// A citation refers to the client's documents, although the server counts the documents that were sent to it. It takes
+/// nothing from the server but the choice of the passage.
 #[test]
 fn citations_refer_to_the_documents_of_the_client() {
     let request = json!([
@@ -223,7 +232,7 @@ fn citations_refer_to_the_documents_of_the_client() {
         json!({"type": "search_result_location", "cited_text": "three", "search_result_index": 0, "title": "T", "source": "S",
             "start_block_index": 0, "end_block_index": 1}),
     );
-    // A text that the document does not have, the hidden one, and a PDF.
+    // A passage that the document does not have, the hidden text, and two citations of a PDF.
     check(place("char_location", 0, "Blau.", (0, 5)), Value::Null);
     check(place("char_location", 0, "secret", (0, 6)), Value::Null);
     check(place("char_location", 1, "Rot.", (6, 10)), Value::Null);
@@ -231,9 +240,9 @@ fn citations_refer_to_the_documents_of_the_client() {
         json!({"type": "page_location", "cited_text": "Rot.", "document_index": 1, "start_page_number": 1, "end_page_number": 2}),
         Value::Null,
     );
-    // The title and the context are no part of a document.
+    // The title and the context are not part of the text of a document.
     check(place("char_location", 0, "Title: T", (0, 8)), Value::Null);
-    // Documents that there are not, and a place of another kind.
+    // Documents that do not exist, positions of another kind, and citations that are not valid.
     check(place("char_location", 4, "Rot.", (6, 10)), Value::Null);
     check(place("search_result_location", 1, "three", (0, 1)), Value::Null);
     check(place("content_block_location", 0, "Rot.", (0, 1)), Value::Null);
@@ -242,6 +251,7 @@ fn citations_refer_to_the_documents_of_the_client() {
     check(json!({"type": "char_location", "cited_text": "Rot.", "document_index": -1}), Value::Null);
 }
 
+/// Citations beyond a limit (on their number, the size of their texts, or the searched documents) are dropped.
 #[test]
 fn citations_are_bounded() {
     let (_, sent, received) = marked(&json!([text("a")]), |body| body);
@@ -255,11 +265,15 @@ fn citations_are_bounded() {
     assert_eq!(reported_citations(&body)[0].citations.len(), 2);
     // Documents are searched as long as they are not too large together.
     let mut citable = received.citable.to_vec();
-    citable[0].texts = vec!["a".repeat(MAX_SEARCHED / 4)];
+    citable[0].texts = vec!["a".repeat(MAX_SEARCHED / 4 - 1)];
     let place =
         ReportedCitation { kind: DocumentKind::Text, index: 0, text: "a".to_owned(), start: 0, end: 1 };
     let reported = [ReportedPiece { start: 0, end: 2, citations: vec![place; 9] }];
     assert_eq!(sent.verified(&citable, "A.", &reported)[0].citations.len(), 4);
+    // Each citation counts with the title that it repeats.
+    citable[0].texts = vec!["a".to_owned()];
+    citable[0].title = Some("t".repeat(MAX_PASSAGES / 3 - 1));
+    assert_eq!(sent.verified(&citable, "A.", &reported)[0].citations.len(), 3);
 }
 
 /// Pieces that are empty, beyond the text, inside a character, or overlap an earlier one have no citations.
@@ -275,6 +289,7 @@ fn pieces_are_in_order() {
     assert_eq!(ranges, [(0, 2), (3, 5)]);
 }
 
+/// Returns a citation of a text.
 fn citation() -> Citation {
     Citation {
         kind: DocumentKind::Text,
@@ -288,7 +303,8 @@ fn citation() -> Citation {
 }
 
 proptest! {
-    /// The blocks of a text are the text, whatever is cited, and a stream has the blocks of the whole answer.
+    /// For any citations, the blocks of a text together are the text, and a stream has the same citations as an answer
+    /// that is not streamed.
     #[test]
     fn blocks_are_the_text(text in "[aü]{0,12}", places in prop::collection::vec((0_usize..16, 0_usize..16), 0..4)) {
         let piece = |(start, end): (usize, usize)| CitedPiece { start, end, citations: vec![citation()] };
