@@ -235,10 +235,10 @@ mod tests {
         refused(asked, "An did.", part, "the model quotes a sentence that article A does not have");
         refused(asked, "Ann did.", "", "`facts` is not a list");
         refused(asked, "Ann did.", &[both; MAX_FACTS + 1].join(","), "`facts` is not a list");
-        refused(" ", "Ann did.", both, "`question` is not a text");
-        refused(&"who ".repeat(MAX_TEXT), "Ann did.", both, "`question` is not a text");
-        refused(asked, "Ann did.", r#"{"words": "?", "A": "Ann built it"}"#, "`words` is not a text");
-        refused(asked, "Ann did.", r#"{"words": "Ann", "A": 1}"#, "`A` is not a text");
+        refused(" ", "Ann did.", both, "`question` must be a text");
+        refused(&"who ".repeat(MAX_TEXT), "Ann did.", both, "`question` must be a text");
+        refused(asked, "Ann did.", r#"{"words": "?", "A": "Ann built it"}"#, "`words` must be a text");
+        refused(asked, "Ann did.", r#"{"words": "Ann", "A": 1}"#, "`A` must be a text");
     }
 
     #[test]
