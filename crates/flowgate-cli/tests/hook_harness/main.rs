@@ -342,7 +342,7 @@ fn inputs_that_cannot_be_used_are_named() {
             "codex",
             json!({"session_id": "s", "hook_event_name": "PreToolUse", "tool_name": "mcp__a__b__c"}),
             2,
-            "rename the server",
+            "give the server another name, without `__`",
         ),
         (
             "codex",

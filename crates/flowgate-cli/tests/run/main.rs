@@ -303,7 +303,7 @@ fn configuration_mistakes_are_named_with_advice() {
     check(
         none,
         &["--key-from", "NO_SUCH_KEY"],
-        "the environment variable NO_SUCH_KEY is not set; set it to the key of the model server",
+        "the environment variable NO_SUCH_KEY is not set; set it to the key of the model server, or name another variable",
     );
     check(none, &["--system", "@no-such-file"], "no-such-file: there is no such file; check the path");
     check(none, &["--replay", "no-such-file"], "no-such-file: there is no such file; check the path");
