@@ -92,7 +92,7 @@ fn the_cost_of_every_model_is_known() {
     let why = error("cost-per-day = 1.0", "");
     assert!(why.contains("no model has a price: write [prices]"), "{why}");
     let why = error("tokens-per-day = 1", "[prices]\na = { input = -1, output = 0 }\n");
-    assert!(why.contains("prices.a: `input`: the price -1 is not between"), "{why}");
+    assert!(why.contains("prices.a: `input`: the price -1 is out of range"), "{why}");
 }
 
 /// An agent that reads a part of a streamed answer and disconnects pays for the part.

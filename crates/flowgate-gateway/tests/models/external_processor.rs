@@ -158,7 +158,7 @@ fn what_refers_to_an_earlier_answer_is_refused() {
         (r#""input":"hi","previous_response_id":"resp_1_1_0123456789abcdef_c""#, earlier),
         (r#""input":[{"type":"item_reference","id":"msg_resp_1_1_0123456789abcdef_c"}]"#, item),
         (r#""input":[{"type":"item_reference","id":"rs_resp_1_1_0123456789abcdef_c_0"}]"#, item),
-        (r#""input":[{"type":"item_reference","id":"msg_1"}]"#, "state at the provider has no label"),
+        (r#""input":[{"type":"item_reference","id":"msg_1"}]"#, "has no label"),
     ] {
         let text = format!(r#"{{"model":"m",{fields}}}"#);
         let pieces = vec![framed(&head_to("/v1/responses")), framed(&body(&text))];

@@ -81,7 +81,7 @@ fn a_conversation_of_many_short_values_is_full_sooner() {
             &json!("[store] conversation-mib")
         )
     );
-    assert!(line["most"].as_u64() > Some(16 << 20), "the limit on memory, not that on bytes: {line}");
+    assert!(line["most"].as_u64() > Some(8 << 20), "the limit on memory, not that on bytes: {line}");
     gateway.stop();
 }
 

@@ -178,11 +178,11 @@ fn a_call_that_is_denied_or_fails_shows_nothing() {
 /// A call whose report is not received may have had effects, and the model must not read that it did not run.
 #[test]
 fn a_call_that_fails_may_have_had_effects() {
-    let trusted = WEATHER.replace("untrusted", "trusted");
+    // No tool requires a label, so the model is shown everything.
+    let policy = format!("{POLICY}{WEATHER}").replace("require trusted if:", "require top if:");
     for (api, name) in APIS {
         let upstream = UpstreamDouble::new(|request| asks(request, "It FAILED."));
-        let gateway =
-            TestGateway::configured(&config(&upstream.url, name, MORE), &format!("{POLICY}{trusted}"));
+        let gateway = TestGateway::configured(&config(&upstream.url, name, MORE), &policy);
         let (status, answer) = send(&gateway, request(api, &["Help."], DECLARED));
         assert!(status == 200 && answer.contains("Done."), "{name}: {answer}");
         let bodies = upstream.bodies();
