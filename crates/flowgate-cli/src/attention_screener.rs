@@ -41,8 +41,8 @@ pub(crate) struct SavedScreener {
     /// The seed of the training.
     pub(crate) seed: u64,
     /// The number of generated cases in each of three sets: those that trained the network, those that chose the
-    /// threshold, and those whose figures were reported. If the network was trained on recorded runs, the most calls of
-    /// each suite.
+    /// threshold, and those whose figures were reported. If the network was trained on recorded runs, the maximum number
+    /// of calls drawn from each suite.
     pub(crate) cases: u16,
     /// The suite of recorded runs that was left out of the training, and whose figures were reported. `None` if the
     /// network was trained on generated cases.

@@ -4,7 +4,7 @@
 //! An agent uses the gateway instead of a provider as its base URL; the agent needs no other change. The gateway
 //! decodes a request of any supported API into a chat, and [adds the
 //! chat](flowgate_guard::conversation::Conversation::accept_messages) to the guarded conversation that it belongs to.
-//! The gateway judges the output of the model before the agent receives any of that output. Streaming and non-streaming
+//! No part of the model's output reaches the agent before the gateway has judged that part. Streaming and non-streaming
 //! routes share this code, which `http::service` calls. This file defines `ModelRoutes`, the state that all routes
 //! share: it is opened when the gateway starts, and closed when the gateway ends.
 //!

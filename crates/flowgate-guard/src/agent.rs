@@ -190,7 +190,8 @@ pub trait Observer: Send {
     /// have since written to stores: see [`Conversation::join_external_state`].
     ///
     /// # Errors
-    /// If the state cannot be joined. The answer is withheld from everybody, also from the model.
+    /// If the state cannot be joined. The answer is withheld from everybody, also from the model. The error is the
+    /// cause, and does not advise to try again: the message for the model says that the call ran.
     fn after_run<'a>(&'a mut self, _conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
@@ -446,7 +447,10 @@ impl Agent<'_> {
                 self.observer.on_tool_answer(&answer);
                 answer
             }
-            Err(problem) => ToolAnswer::error(format!("the call ran, but its answer is withheld: {problem}")),
+            Err(problem) => ToolAnswer::error(format!(
+                "the call ran, so do not repeat it before you have checked its effect; its answer is withheld, since \
+                the current labels of the stores could not be read: {problem}"
+            )),
         }
     }
 

@@ -264,7 +264,10 @@ impl Conversation {
                 // No answer was passed in. The tool may have had any effect, so an error is recorded as its answer.
                 ConversationPhase::Running { index, event } => {
                     self.turn.void_approval("the tool gave no answer");
-                    let error = ToolAnswer::error("the tool gave no answer; its call may have had an effect");
+                    let error = ToolAnswer::error(
+                        "the tool gave no answer, and its call may have had an effect; check that before you call \
+                        it again",
+                    );
                     self.record_answer_event(index, event, error);
                     None
                 }

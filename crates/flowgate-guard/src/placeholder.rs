@@ -249,7 +249,7 @@ impl StreamNeutralizer {
             if is_inside || !may_begin(&chars, index, self.hidden_count) {
                 continue;
             }
-            // More text may follow (`false`).
+            // `false`: the text is not complete, since more may follow.
             match read_placeholder(&chars, index, self.pending.len(), (false, self.hidden_count)) {
                 PlaceholderMatch::Placeholders(placeholders) => {
                     for placeholder in placeholders {

@@ -323,7 +323,8 @@ impl Proxy {
 
     /// Sends a permitted call to the server, with exactly the judged arguments, and records that its answer is
     /// awaited. `id` is the ID of the client's request, and `pending` the request without its arguments. A call that
-    /// continues a round, in which the server has requested input, is refused if that round was already used.
+    /// continues a round, in which the server has requested input, is refused if that round was already used, or was
+    /// dropped.
     pub(super) fn run(
         &mut self,
         id: RequestId,

@@ -89,8 +89,11 @@ impl Proxy {
 
     /// Handles the server's answer to `initialize` or `server/discover`: forwards it with the known capabilities. The
     /// rest of the answer, such as the server's instructions, is forwarded in watch mode, or if the policy lets the
-    /// client see it without making a tool uncallable. Of an error, only the supported versions are forwarded. The
-    /// request was judged as the call `call`; `None` if that call was not permitted.
+    /// client see it and its label exceeds the requirement of no offered tool (a higher label would make that tool
+    /// uncallable). Of an error, only the supported versions are forwarded.
+    ///
+    /// `id` is the id of the client's request, `answer` the result or the error, and `call` the call as which the
+    /// request was judged; `None` if that call was not permitted.
     pub(super) fn handle_initialize_answer(
         &mut self,
         monitor: &mut Monitor,
@@ -118,9 +121,12 @@ impl Proxy {
         let shown = call.is_some_and(|running| {
             let labels = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
             let max_label = self.greatest_showable_label(monitor, &[]);
+            // `tape` records this ruling; when a session is replayed under a newer policy, the recorded ruling is used
+            // instead. If the trace has no room, the record cannot be followed any more.
             if !self.tape.rule(labels.iter().all(|label| label.flows_to(&max_label))) {
                 return false;
             }
+            // `Label::BOTTOM`: the server states no label for this answer.
             match self.record_answer(monitor, output_of(running), running, Label::BOTTOM) {
                 Some((_, is_shown)) => is_shown,
                 None => {

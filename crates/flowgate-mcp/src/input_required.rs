@@ -376,7 +376,8 @@ impl Proxy {
 
     /// Ends the round of this name, since the call that continues it with the requested input is about to be sent.
     /// Returns the server's `requestState`, if it sent one, and the call as it is sent this time, if the client still
-    /// allows the server to request input (`allowed_inputs`). Returns `None` if the round was already used.
+    /// allows the server to request input (`allowed_inputs`). Returns `None` if the round was already used, or was
+    /// dropped.
     pub(super) fn take_round(
         &mut self,
         name: &str,

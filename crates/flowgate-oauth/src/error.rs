@@ -110,7 +110,8 @@ impl fmt::Display for TokenError {
                 "the issuer {issuer} gives no token: {}; check `issuer` in `oauth` and the network",
                 self.failure.clause()
             ),
-            // For a login, `issuer` can be the address of the server here, so the message does not name it.
+            // After a login (`flowgate mcp login`), the issuer may not be known yet when the request is interrupted.
+            // `issuer` is then the address of the MCP server, so this message does not name it.
             TokenFailure::Interrupted => f.write_str("the request for a token was interrupted; try again"),
             failure => {
                 write!(f, "the issuer {issuer} gives no token: {}; check `oauth`", failure.clause())

@@ -1,6 +1,7 @@
 //! Sends the requests of `rmcp` to issuers, within limits on time and size. [`IssuerClient`] follows no redirect, and
-//! sends nothing to an address at which others could read it. The errors of `rmcp` do not contain the reason why a
-//! request failed, so the client remembers it for `discovery`, `token_source` and `login`.
+//! sends requests only over HTTPS or, if the caller allows it, without TLS to this machine. The errors of `rmcp` do not
+//! contain the reason why a request failed, so the client remembers the reason for `discovery`, `token_source` and
+//! `login`.
 
 use std::error::Error;
 use std::io::Read as _;

@@ -146,10 +146,10 @@ impl PyTrace {
         values::from_object(py, &self.copy().run.meta)
     }
 
-    /// Adds a message of the user, and returns the trace, so that calls can be chained. The message carries at least
-    /// `label`, in addition to the label that a policy gives it. The other parameters are needed only if several agents
-    /// share the run: `agent` is the agent that receives the message, `name` is a name for this event, and `parents`
-    /// are the names of the events that precede it.
+    /// Adds a message of the user, and returns the trace, so that calls can be chained. The label of the message is the
+    /// join of `label`, if it is given, and of the label that the policy gives to such a message. The other parameters
+    /// are needed only if several agents share the run: `agent` is the agent that receives the message, `name` is a
+    /// name for this event, and `parents` are the names of the events that precede it.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn user<'py>(
         slf: Bound<'py, Self>,

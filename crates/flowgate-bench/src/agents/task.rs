@@ -1,7 +1,8 @@
 //! Defines the tasks of `flowgate bench agents`: the requests of the user, and the steps by which a capable agent performs each request. It also defines
 //! the injected instructions, none of which is a step of a task.
 //!
-//! A step says where each value of a call comes from, so the double can compute the call from its view, whatever a guard hides.
+//! A step says where each value of a call comes from: the user's message, or the answer to an earlier step. From these sources, the double
+//! (`gullible`, which stands in for the model) computes the call under every method, whichever parts of the chat the method hides.
 //! [`TaskSuite`](super::TaskSuite) runs the tasks.
 
 use serde_json::{Value, json};

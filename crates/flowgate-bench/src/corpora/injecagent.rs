@@ -1,7 +1,9 @@
 //! Reads *InjecAgent: Benchmarking Indirect Prompt Injections in Tool-Integrated Large Language Model Agents* (Zhan,
 //! Liang, Ying and Kang, 2024). [`corpora::load`](super::load) calls this module.
 //!
-//! | file, in the folder or in its folder `data` | content |
+//! The files are in the given folder or in its folder `data`:
+//!
+//! | file | content |
 //! |---|---|
 //! | `tools.json` | a list of toolkits: `toolkit`, and `tools` with `name`, `summary` and `parameters` (`name`, `type`, `description`, `required`). A tool's full name is the toolkit's and its own |
 //! | `test_cases_dh_base.json`, `..._enhanced.json` | direct harm: a list of cases with one attacker tool |

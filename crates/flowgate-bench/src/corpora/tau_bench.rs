@@ -1,11 +1,14 @@
 //! Reads *τ-bench: A Benchmark for Tool-Agent-User Interaction in Real-World Domains* (Yao, Shinn, Razavi and
 //! Narasimhan, 2024). [`corpora::load`](super::load) calls this module.
 //!
-//! | file, in the folder, or in its folder `envs` or `tau_bench/envs`, below `airline` or `retail` | content |
+//! Each domain, `airline` and `retail`, is a folder: in the given folder, in its `envs`, or in its `tau_bench/envs`. The
+//! files of a domain are:
+//!
+//! | file | content |
 //! |---|---|
 //! | `tools/*.py` | classes whose method `get_info` returns the description of a tool in OpenAI's form |
 //! | `tasks_test.py`, `tasks_dev.py`, `tasks_train.py` | lists of `Task(user_id, instruction, actions)`, with `Action(name, kwargs)` |
-//! | `data/*.json` | optional: records of users, orders, flights and so on, by their keys |
+//! | `data/*.json` | optional: each a map from the id of a user, an order, a flight and so on to its record |
 //!
 //! The benchmark has no attacks: it measures whether a policy permits the recorded actions of each task. The user's message is the instruction to
 //! the simulated user. Before the first action, the double reads the user's record. Before each action, it reads every record that an argument

@@ -166,8 +166,9 @@ impl JourneyPair {
     }
 }
 
-/// Generates `instances` pairs of a game, numbered from 0: a ticket of a customer, to which the attack adds a text that asks for a forbidden
-/// call and an action token. The attacks are those of the capability game, in turn; the variant says how they are written.
+/// Generates `instances` pairs of a game, numbered from 0. In both journeys of a pair, the user asks about the same ticket of a customer; in the
+/// adversarial one, the ticket ends with a text that asks the model to call a forbidden tool and to write an action token. The texts are those of the
+/// attacks of the capability game, in turn; `variant` says how the tool and the token are spelled in them.
 pub fn generate_journeys(
     game: JourneyGame,
     seed: u64,

@@ -1,7 +1,9 @@
-//! Counts the tokens of the naive algorithm: Algorithm 1 of *Permissive Information-Flow Analysis*, where no two tests
-//! share the evaluation of a prefix. `suite.rs` and `model_run.rs` compare the tokens of each search with them.
+//! Counts the tokens that Algorithm 1 of *Permissive Information-Flow Analysis* would process if it were implemented
+//! naively: each test of a subcontext evaluates its whole prompt again, even where two prompts begin alike. `suite.rs`
+//! and `model_run.rs` state the tokens of the measured methods as a ratio to this number.
 //!
-//! The algorithm is not run with a model: the known facts answer its tests, as [`literal_cost`] describes.
+//! No model runs for this count: the bench knows which facts each question needs, and these decide the outcome of each
+//! test ([`literal_cost`]).
 
 use std::collections::BTreeMap;
 

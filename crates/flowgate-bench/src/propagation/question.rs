@@ -100,9 +100,10 @@ impl DocumentQuestion {
         }
     }
 
-    /// Returns the texts that identify the question, for the digest in a manifest: the question, its answer, what the
-    /// answer needs, and each document with its facts and with the documents whose labels flow to its label. They
-    /// contain no name of a field, so that a renamed field changes no digest.
+    /// Returns the texts that identify the question, for the digest in a manifest: the question, its answer, whether the
+    /// question or the documents come first, the facts that the answer needs, and each document with its facts and with
+    /// the documents whose labels flow to its label. They contain no name of a field, so that a renamed field changes no
+    /// digest.
     pub(super) fn texts(&self) -> Vec<String> {
         let numbers = |numbers: &mut dyn Iterator<Item = usize>| {
             numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")

@@ -49,8 +49,8 @@ fn generated_texts(seed: u64, cases: usize) -> Vec<String> {
 }
 
 /// Returns the manifest of a run over traces as a JSON object. It has the number of calls of each suite, and the
-/// numbers of calls that were left out. `cases` is the most calls that are drawn of a suite, `limit` the maximum length
-/// of a prompt in bytes, and `model` the name of the model.
+/// numbers of calls that were left out. `cases` is the maximum number of calls drawn from each suite, `limit` the
+/// maximum length of a prompt in bytes, and `model` the name of the model.
 pub fn trace_manifest(seed: u64, cases: usize, traces: &TraceCases, limit: usize, model: &str) -> Value {
     let count = |suite: &String| traces.cases.iter().filter(|case| case.suite == *suite).count();
     let suites: Map<String, Value> =

@@ -28,7 +28,7 @@ pub struct ScreenerRun<'a> {
     pub model: &'a str,
     /// The seed.
     pub seed: u64,
-    /// The number of cases of each set, or the most calls of each suite.
+    /// The number of cases of each set, or the maximum number of calls drawn from each suite.
     pub cases: usize,
     /// The maximum length of a prompt in bytes, if the cases are calls of recorded runs; `None` if they are generated.
     pub prompt_limit: Option<usize>,

@@ -292,10 +292,9 @@ impl ApprovalService {
         // The file is rewritten, which may take a while.
         let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&selector, &who)).await;
         let forgotten = forgotten.map_err(|_| {
-            database_error_reply(DatabaseError::Audit(
-                "because of a bug in the gateway, a deletion of content was interrupted: check with `flowgate \
-                audit show --content` what is left, and report the bug"
-                    .to_owned(),
+            database_error_reply(DatabaseError::Bug(
+                "a deletion of content was interrupted and may be incomplete (`flowgate audit show --content` shows \
+                what is left)",
             ))
         })?;
         Ok(HttpReply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(database_error_reply)?})))

@@ -156,8 +156,9 @@ impl ClientState {
         history::ClientProfile { quotations, ..declared_profile(&self.spec) }
     }
 
-    /// Locks the texts that the client was shown. Sets the profile that these settings declare, if a request under
-    /// other settings, which shares the texts, has set another profile.
+    /// Locks the texts that the client was shown, for a request under these settings. The states of the client before
+    /// and after a reload share these texts. If the profile beside them was set under other settings, or not yet
+    /// (generation 0), it is replaced by the one that these settings declare.
     pub(crate) async fn lock_history(&self) -> tokio::sync::MutexGuard<'_, ClientHistory> {
         let mut history = self.history.lock().await;
         if history.generation != self.generation {

@@ -77,8 +77,9 @@ pub(super) fn check_servers(
         };
         if conversation.monitor().trace().events().iter().any(is_elsewhere) {
             return Err(format!(
-                "the MCP server of `{tool}` had another address earlier in this conversation: declare it with that \
-                 address, give the other server another label, or begin a new conversation"
+                "the MCP server of `{tool}` had another address earlier in this conversation: declare the earlier \
+                 address, give the server at the new address another `server_label` (`name` in the Messages API), or \
+                 begin a new conversation"
             ));
         }
     }

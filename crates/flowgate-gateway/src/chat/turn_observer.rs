@@ -132,6 +132,21 @@ impl TurnObserver<'_> {
         self.recorded.extend(judged.map(|judged| judged.event));
         Ok(())
     }
+
+    /// Joins the labels that other conversations of the tenant have written to stores since this conversation last
+    /// joined them.
+    ///
+    /// # Errors
+    /// If the labels cannot be read.
+    async fn join_external_state(&mut self, conversation: &mut Conversation) -> Result<(), DatabaseError> {
+        let tenant = &self.client.spec.tenant;
+        let record = self.approvals.changed_external_state(tenant, self.recalled.as_deref()).await?;
+        // `None`: there is no record, or it is still the one that was joined last (`recalled`).
+        let Some(record) = record else { return Ok(()) };
+        join_record(conversation, tenant, &record)?;
+        self.recalled = Some(record);
+        Ok(())
+    }
 }
 
 /// Joins the labels in `record`, the JSON of the labels of a tenant's stores, into a conversation.
@@ -197,22 +212,21 @@ impl Observer for TurnObserver<'_> {
         conversation: &'a mut Conversation,
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let tenant = &self.client.spec.tenant;
-            let record = self.approvals.changed_external_state(tenant, self.recalled.as_deref()).await;
             // What an agent reads of a failure has no details of the database.
-            let for_agent = |error: DatabaseError| error.client_message().to_owned();
-            // `None`: there is no record, or it is still the one that was joined last (`recalled`).
-            let Some(record) = record.map_err(for_agent)? else { return Ok(()) };
-            join_record(conversation, tenant, &record).map_err(for_agent)?;
-            self.recalled = Some(record);
-            Ok(())
+            self.join_external_state(conversation).await.map_err(|error| error.client_message().to_owned())
         })
     }
 
     /// Joins the labels that other conversations of the tenant have written to stores while the provider ran a call, so
-    /// that the output is labelled with the current labels.
+    /// that the output is labelled with the current labels. The error names the cause only: the messages for clients
+    /// advise to try again, but the call ran.
     fn after_run<'a>(&'a mut self, conversation: &'a mut Conversation) -> BoxFuture<'a, Result<(), String>> {
-        self.before_decision(conversation)
+        Box::pin(async move {
+            self.join_external_state(conversation).await.map_err(|error| match error {
+                DatabaseError::Timeout => "the gateway's database did not answer in time".to_owned(),
+                _ => "the gateway's database failed".to_owned(),
+            })
+        })
     }
 
     /// Stops a call if an admin has frozen its client, conversation or tool since it was judged. A call that the

@@ -150,7 +150,7 @@ impl ConfigReader<'_> {
         // keeps them.
         if spec.guardrail && declares_stores(&policy) {
             return Err("guardrail: the policy declares stores, whose labels a guardrail does not keep from one chat to the next: \
-                 remove the `store` statements, or let the agents use this gateway itself"
+                 remove the `store` statements, or let the agents connect to this gateway directly"
                 .to_owned());
         }
         // The fingerprint covers every setting whose change makes a replay diverge.

@@ -143,7 +143,9 @@ impl ConfigReader<'_> {
         }
         if groups.is_some_and(|groups| spec.input.contains_key(&groups)) {
             return Err(
-                "the parameter `groups` is set by `groups` and by `input`: remove one of them".to_owned()
+                "the policy's parameter `groups` is set twice, by the setting `groups` and by `input.groups` of this \
+                section: remove one of them"
+                    .to_owned(),
             );
         }
         let mut claims = BTreeMap::new();

@@ -443,7 +443,7 @@ fn problems_of_tokens_are_named() {
     );
     check(
         &with_token("input = { groups = \"g\" }\ngroups = \"groups\""),
-        "clients.a: token: the parameter `groups` is set by `groups` and by `input`: remove one of them",
+        "clients.a: token: the policy's parameter `groups` is set twice, by the setting `groups` and by `input.groups` of this section: remove one of them",
     );
     check(
         &with_token("groups = \"groups\"")

@@ -139,7 +139,8 @@ pub(super) fn fallback_upstream(
     }
     if upstream.pass_key {
         return Err(format!(
-            "`{name}` has `pass-key`, and would receive a key that the client has for `{}`: give `{name}` a key of its own",
+            "`{name}` has `pass-key`, so it would receive the key that the client has for `{}`: in [upstreams.{name}], \
+             replace `pass-key` by `key-from` or `key-file`",
             first.name
         ));
     }

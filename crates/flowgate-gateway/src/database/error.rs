@@ -79,7 +79,7 @@ pub enum DatabaseError {
         /// What is wrong with the stored record, without its text.
         reason: String,
     },
-    /// An operation failed because of a bug in the gateway, before it changed the database.
+    /// An operation failed because of a bug in the gateway. The database is unchanged.
     Bug(&'static str),
 }
 

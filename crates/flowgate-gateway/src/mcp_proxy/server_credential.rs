@@ -1,7 +1,7 @@
 //! Defines what the gateway sends to an MCP server in the header `Authorization`: nothing, a key, or an access token
 //! from the server's issuer, which `flowgate-oauth` obtains. `upstream` sends it.
 
-use flowgate_oauth::{AccessToken, TokenError, TokenFailure, TokenSource};
+use flowgate_oauth::{AccessToken, TokenFailure, TokenSource};
 
 /// The credential that the gateway holds for a server.
 #[derive(Clone)]
@@ -54,15 +54,19 @@ impl ServerCredential {
             }
             (Self::Tokens(tokens), _) => tokens.token().await,
         };
-        token.map(|token| Some(Authorization::Token(token))).map_err(|error| reason(&error))
+        token.map(|token| Some(Authorization::Token(token))).map_err(|error| reason(error.failure()))
     }
 }
 
-/// Returns why there is no token, for the operator's log.
-fn reason(error: &TokenError) -> &'static str {
-    match error.failure() {
-        TokenFailure::NoMetadata | TokenFailure::TooLarge(_) => {
+/// Returns why there is no token, for the operator's log. The texts are fixed, because `Display` of a `TokenError` may
+/// contain the issuer's address and its error code, which must not reach this log.
+fn reason(failure: &TokenFailure) -> &'static str {
+    match failure {
+        TokenFailure::NoMetadata => {
             "the issuer of the MCP server publishes no OAuth metadata, or its metadata names another issuer: check `issuer` in its `oauth` in [mcp]"
+        }
+        TokenFailure::TooLarge(_) => {
+            "an answer of the issuer of the MCP server is too large: check that `issuer` in its `oauth` in [mcp] is the address of an OAuth issuer"
         }
         TokenFailure::Unreachable | TokenFailure::TimedOut | TokenFailure::BrokenOff => {
             "the issuer of the MCP server cannot be reached, or does not answer in time: check `issuer` in its `oauth` in [mcp], and the log of the issuer"
@@ -79,8 +83,35 @@ fn reason(error: &TokenError) -> &'static str {
         TokenFailure::File(_) => {
             "the `token-file` of the MCP server cannot be used: `flowgate serve --check` says why"
         }
+        TokenFailure::Interrupted => {
+            "the request for a token of the MCP server was interrupted, because the gateway is ending"
+        }
         _ => {
             "the issuer of the MCP server gives no token that can be used: `flowgate doctor --online` says why"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each failure has the reason that names what to check, without text of the issuer.
+    #[test]
+    fn reasons_name_what_to_check() {
+        let refused = TokenFailure::Refused(401, "invalid_client".to_owned());
+        for (failure, expected) in [
+            (TokenFailure::NoMetadata, "the issuer of the MCP server publishes no OAuth metadata"),
+            (TokenFailure::TooLarge(262_144), "an answer of the issuer of the MCP server is too large"),
+            (TokenFailure::Unreachable, "the issuer of the MCP server cannot be reached"),
+            (TokenFailure::Untrusted, "the certificate of the issuer of the MCP server is not trusted"),
+            (refused, "the issuer of the MCP server refuses to give a token"),
+            (TokenFailure::LoginEnded, "the login at the issuer of the MCP server has expired"),
+            (TokenFailure::File("secret".to_owned()), "the `token-file` of the MCP server cannot be used"),
+            (TokenFailure::Interrupted, "the request for a token of the MCP server was interrupted"),
+            (TokenFailure::Unusable, "the issuer of the MCP server gives no token that can be used"),
+        ] {
+            assert!(reason(&failure).starts_with(expected), "{failure:?}");
         }
     }
 }

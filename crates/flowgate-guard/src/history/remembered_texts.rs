@@ -1,11 +1,15 @@
-//! Computes the normal forms in which a shown text is remembered, one for each way in which a client that quotes the
-//! text may have read it: as source, rendered or decoded (see `readings`). `quotation_memory` stores them.
+//! Computes the normal forms in which a shown text is remembered. `quotation_memory` stores them.
+//!
+//! Each reading of the text (as written, decoded, with confusable characters replaced, transliterated: see `readings`)
+//! has one form for its letters and digits, one for its other symbols, one for its invisible characters and, if it has
+//! markup, one for the letters and digits outside the markup. The text as written also has forms without the numbers or
+//! prefixes of its lines. A form that an earlier reading has as well is left out.
 
 use super::normalization::{NormalizedText, append_normalized, markup_mask};
 use super::query::stripped_lines;
 use super::readings::{ComparisonSide, READINGS, Readings};
 
-/// Returns the different normal forms of a text to be remembered, as the bytes that are compared. The text has several
+/// Returns the normal forms of a text to be remembered, as the bytes that are compared. The text has several
 /// readings ([`super::readings`]): as written, decoded, with confusable characters replaced, and transliterated. Each
 /// reading has these forms: its alphanumeric characters, its other symbols, its invisible characters and, if it has
 /// markup, its alphanumeric characters outside the markup. The text as written also has its alphanumeric characters

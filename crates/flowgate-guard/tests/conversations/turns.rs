@@ -383,9 +383,10 @@ fn a_tool_without_an_answer_has_failed() {
     run.go(&["It failed."]);
     let top = run.conversation.monitor().policy().space().top();
     let view = run.conversation.view_at(top);
+    let error =
+        "the tool gave no answer, and its call may have had an effect; check that before you call it again";
     let failed = view.request.messages.iter().any(|message| {
-        matches!(message, Message::Tool { content, is_error: Some(true), .. }
-            if *content == [Part::from("the tool gave no answer; its call may have had an effect")])
+        matches!(message, Message::Tool { content, is_error: Some(true), .. } if *content == [Part::from(error)])
     });
     assert!(failed, "{:?}", view.request.messages);
     assert!(!run.last_view().contains("no answer"), "{}", run.last_view());

@@ -1,9 +1,10 @@
-//! Decodes and encodes the format that a request demands of the answer's text ([`OutputFormat`]), such as JSON by a
-//! schema, as far as the wire formats have this in common. Each wire format declares the fields of its own objects, and
-//! its decoder and encoder call this module.
+//! Decodes and encodes the format that a request demands of the answer's text ([`OutputFormat`]), such as JSON that
+//! follows a schema, as far as the wire formats share its fields. Each wire format declares the fields of its own
+//! objects, and its decoder and encoder call this module.
 //!
-//! A model reads a schema as text. A hostile schema could be large or deeply nested, or could refer to another document.
-//! The size and the depth of a schema are therefore bounded, and a schema may refer only to places within itself.
+//! A schema comes from the client and is passed on to the model, so it could be huge, deeply nested or refer to another
+//! document. Its size and depth are therefore bounded, and it may refer only to places within itself: nothing is
+//! fetched.
 
 use std::sync::Arc;
 

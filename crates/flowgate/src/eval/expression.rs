@@ -388,8 +388,19 @@ impl Evaluator<'_> {
         if !(least..=most).contains(&arguments.len()) {
             // The message counts the arguments as the policy writes them, without the object.
             let [least, most, given] = [least, most, arguments.len()].map(|count| count.saturating_sub(1));
+            let expected = match (least, most) {
+                (0, 0) => "no arguments".to_owned(),
+                (1, 1) => "1 argument".to_owned(),
+                _ if least == most => format!("{least} arguments"),
+                _ => format!("{least} to {most} arguments"),
+            };
+            let advice = match (given, most) {
+                (1, 0) => "remove it",
+                _ if given > most => "remove arguments",
+                _ => "add arguments",
+            };
             return Err(EvalError::Type(format!(
-                "`{name}` takes {least} to {most} arguments, but the call has {given}; correct the call"
+                "`{name}` takes {expected}, but the call has {given}; {advice}"
             )));
         }
         self.call(id, &arguments)

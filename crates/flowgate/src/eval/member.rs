@@ -353,7 +353,8 @@ impl Evaluator<'_> {
     /// there is none. A negative index counts from the end. The empty content of a message (`Silent`) yields itself.
     ///
     /// # Errors
-    /// If a value of the object's type cannot be indexed.
+    /// If a value of the object's type cannot be indexed, or not with a value of the index's type: a text or a list is
+    /// indexed with an integer, a map with a text.
     pub(super) fn index(&mut self, object: &Value, index: &Value) -> Result<Value> {
         match (object, index) {
             (Value::Silent, _) => Ok(Value::Silent),
@@ -406,6 +407,20 @@ impl Evaluator<'_> {
                 };
                 Ok(found.map_or(Value::Absent, |c| Value::text(c.to_string())))
             }
+            (
+                Value::Str(_)
+                | Value::List(_)
+                | Value::Texts(_)
+                | Value::Answers(_)
+                | Value::Dict(_)
+                | Value::Node(..),
+                _,
+            ) => Err(EvalError::Type(format!(
+                "a value of the type {} cannot be indexed with a value of the type {}; index a text or a list with \
+                an integer, or a map with a text",
+                object.type_name(),
+                index.type_name()
+            ))),
             _ => Err(EvalError::Type(format!(
                 "a value of the type {} cannot be indexed with `[...]`; index a text, a list or a map",
                 object.type_name()

@@ -1,6 +1,6 @@
-//! Finds the argument that a part of a verdict is about. Parts are printed as paths, such as `arguments.to` or
-//! `arguments["odd name"]`. `requirement` uses this module to name the parts in reasons; `question_summary`,
-//! `question_evidence` and `verdict` use it to find the argument that a reason is about.
+//! Relates the parts of a call to its arguments. A reason of a verdict names the part of the call that it is about by a
+//! printed path, such as `arguments.to` or `arguments["odd name"]`. `requirement` uses this module to print these paths;
+//! `question_summary`, `question_evidence` and `verdict` use it to find the argument that a path belongs to.
 
 use crate::trace::{Call, Document, NodeId, Path, PathStep};
 

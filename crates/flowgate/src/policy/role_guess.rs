@@ -3,7 +3,8 @@
 //!
 //! Some words suggest a role wherever they are in a name (`WORDS`), such as `recipient` and `url`. Ambiguous words do
 //! so only as the last word of a name, which says what the value is ([`role_of_last_word`]): `file_id` is an id, but
-//! `id_card` is not; a `token` is a credential, but `max_tokens` is a count.
+//! `id_card` is not; a `token` is a credential, but `max_tokens` is a count. A last word such as `body` makes the
+//! argument content, whatever words precede it.
 //!
 //! Words such as `value`, `rate` and `reference` suggest no role, since they mean something harmless as often. Only
 //! [`cautious_role`] considers them. `location` suggests no role at all: it is the place of a meeting as often as that

@@ -69,12 +69,14 @@ fn report_matches(
     }
 }
 
-/// Returns whether the event may change matches of the rule that do not bind it to one of the rule's own variables.
-/// That is the case if a block of the rule may count the event, or if [`reads_kind`] holds for the rule and the kind of
-/// the event. A condition that cannot be evaluated counts as satisfied.
+/// Returns whether the event `id` may change which matches the rule has among other events, so that all matches of the
+/// rule must be reported again. This is so if a block of the rule (`count` or `forall`, which has variables of its own)
+/// may count the event, or if [`reads_kind`] holds for the rule and the kind of the event. A condition of the block that
+/// cannot be evaluated counts as satisfied.
 fn may_change_other_matches(evaluator: &mut Evaluator<'_>, rule: &Rule, id: EventId) -> bool {
     let Some(kind) = event_kind(evaluator.trace, id) else { return false };
     reads_kind(rule, kind)
+        // The variables of blocks whose events can be counted after the match.
         || rule.events.iter().filter(|v| !v.is_outer && v.matters_later).any(|variable| {
             let mut frame = vec![Value::Absent; rule.query.slots];
             set(&mut frame, variable.slot, Value::Event(id));

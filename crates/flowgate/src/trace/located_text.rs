@@ -1,10 +1,10 @@
 //! Locates structure inside text: the lists, maps and scalars that it encodes, with the bytes that spell them.
 //!
-//! A tool output is often one string that encodes data: JSON, a Python literal (the `repr` of a list or a dict) or
-//! block-style YAML. [`locate`] parses such a text and returns every list, map and scalar in it together with its
-//! **span**: the byte range of the original text that spells it. A label can then be put on one field of one row, and
-//! that field can be replaced in place, with the rest of the text left unchanged byte for byte. The document of an
-//! event is built from the result.
+//! A tool output is often one string that encodes data: JSON, a Python literal (the `repr` of a list or a dict) or YAML
+//! (whose outermost list or map is in block style; in flow style only on request). [`locate`] parses such a text and
+//! returns every list, map and scalar in it together with its **span**: the byte range of the original text that spells
+//! it. A label can then be put on one field of one row, and that field can be replaced in place, with the rest of the
+//! text left unchanged byte for byte. The document of an event is built from the result.
 //!
 //! The spans of one result nest: they lie on character boundaries, children lie inside their parent, and siblings are
 //! disjoint and in order.
@@ -60,10 +60,10 @@ pub struct LocatedText {
 /// Parses a text as data and locates each of its nodes.
 ///
 /// With a notation `form`, only that one is tried. Without one, strict JSON comes first, then a Python literal, then
-/// block-style YAML. A text in one of these notations that violates a rule other than syntax (a duplicate key, for
-/// example) is rejected without trying the next. YAML whose root is a flow collection, such as `[see note]`, is
-/// parsed only on request: otherwise it is nearly always prose or broken JSON. Prose of the form `Rating: 4.2` *is* a
-/// YAML map, and `- like this` a YAML list, and both are accepted as such.
+/// YAML. A text in one of these notations that violates a rule other than syntax (a duplicate key, for example) is
+/// rejected without trying the next. YAML whose root is in flow style, such as `[see note]`, is parsed only on request:
+/// otherwise it is nearly always prose or broken JSON. Prose of the form `Rating: 4.2` *is* a YAML map, and `- like
+/// this` a YAML list, and both are accepted as such.
 ///
 /// # Errors
 ///

@@ -43,8 +43,8 @@ struct TextAgent<'a> {
 }
 
 impl TextAgent<'_> {
-    /// Runs all sessions, each with a new chat. A session learns of earlier ones only through the tools that read the store and the previous replies
-    /// (`history`).
+    /// Runs all sessions, each with a new chat. A session learns of earlier ones only through the tools that read the store and the replies of the
+    /// session before (`history`).
     fn run(&self) -> Result<AgentOutput, ExecutionError> {
         let mut world = World::new(self.task, &self.pair.order);
         // A marker in a call of a tool that stores text is not a violation.

@@ -1,6 +1,7 @@
 //! Provides the screener of the defence `attention` of `flowgate bench privacy`: a screener that `flowgate screen train`
 //! wrote, or one that is trained now for the small model that ships with Flowgate. Only a program with the feature
-//! `local` can measure this defence. `local_models` also calls this module.
+//! `local` can measure this defence. `privacy` calls this module, and so does `local_models`, with which `flowgate bench
+//! verify` repeats a recorded run.
 
 #[cfg(feature = "local")]
 use std::sync::Arc;

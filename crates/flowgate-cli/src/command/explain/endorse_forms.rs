@@ -22,7 +22,8 @@ struct Form {
     /// The condition, with `{}` in place of the value.
     condition: String,
     rank: HarmRank,
-    /// What the author of an untrusted text can choose under the statement, such as `the date`.
+    /// What the author of an untrusted text can choose under the statement, such as `the date`. A choice with a relative
+    /// clause ends with a comma, since ` in ARGUMENT` follows.
     choice: String,
     /// Why the statement needs evidence; `None` if it needs none.
     needs_evidence: Option<String>,

@@ -59,9 +59,7 @@ impl ClientLabelFile {
         let position = monitor.trace().position_of(&entry).map_err(|error| error.to_string())?;
         let mut client_label = position.context;
         if let Some(stored) = &stored {
-            let stored = stored.as_ref().ok_or_else(|| {
-                self.file_error("the object `seen`, which contains the labels, is missing in the file")
-            })?;
+            let stored = stored.as_ref().ok_or_else(|| self.file_error("the object `seen` is missing"))?;
             let others = monitor.from_names(stored);
             // Labels that raise nothing need no event.
             if !others.flows_to(&client_label) {
@@ -86,8 +84,8 @@ impl ClientLabelFile {
     fn file_error(&self, problem: &str) -> String {
         let path = self.path.display();
         format!(
-            "{path}: {problem}; the file has the labels of text from other servers of this client: restore \
-            it, or remove it to forget these labels"
+            "{path}: {problem}; this file keeps the labels of text from other servers of this client: restore it, or \
+            remove it to forget these labels"
         )
     }
 }

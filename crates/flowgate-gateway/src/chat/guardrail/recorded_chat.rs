@@ -193,8 +193,9 @@ impl<'c> RecordedChat<'c> {
             conversation.continue_turn();
             return Ok(());
         }
-        // `self.digests` has the digests of the first `self.covered` messages, which end before the model's last
-        // message. That message has no digest yet, so it is passed together with the new messages.
+        // `self.digests` covers the first `self.covered` messages. The messages between them and the new ones are the
+        // model's (usually one, and none at the beginning): they were added to the conversation as answers and have no
+        // digests yet. So they are passed in full together with the new messages.
         let full = messages.get(self.covered..new.end).unwrap_or_default();
         let sent = SentChat::continuing(&self.digests, full).with_sources(sources.starting_at(self.covered));
         (self.digests, self.covered) = (sent.message_digests(), new.end);
@@ -205,7 +206,8 @@ impl<'c> RecordedChat<'c> {
                 new.start + 1
             ))
         })?;
-        // An upper bound on what the choice of hidden words may reveal of remembered texts, counted for each client.
+        // Words that quote texts the client was shown before are hidden. Which words are hidden tells the model
+        // something about these texts; `bits` is an upper bound on that, summed for each client.
         self.client.add_leaked_bits(merged.bits);
         Ok(())
     }

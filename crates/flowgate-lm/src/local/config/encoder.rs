@@ -98,8 +98,8 @@ impl EncoderConfig {
         }
         let layers = fields.size("num_hidden_layers", MAX_LAYERS)?;
         let rows = fields.size("max_position_embeddings", MAX_CONTEXT)?;
-        // `longest` is the most tokens that have a position in the model, and `activation_name` the field that names
-        // the activation.
+        // `longest` is the maximum number of tokens that have a position in the model, and `activation_name` the field
+        // that names the activation.
         let (family, longest, epsilon, activation_name) = if kind == "modernbert" {
             let shape = modern(fields, layers)?;
             (EncoderFamily::Modern(shape), rows, fields.number("norm_eps", 1e-5)?, "hidden_activation")

@@ -11,8 +11,9 @@ use super::{
     Positions, RotaryConfig, RotaryScaling,
 };
 
-/// Reads the shape of the decoder. `context` is the most tokens that the caller wants to read; `None` selects the
-/// length of text that the model was trained for. Fails if a field is missing, out of range or not supported.
+/// Reads the shape of the decoder. `context` is the maximum number of tokens that the caller wants to read; `None`
+/// selects the length of text that the model was trained for. Fails if a field is missing, out of range or not
+/// supported.
 ///
 /// A file may store divisors of the rotary frequencies as a tensor. These are not part of the shape:
 /// `decoder/rotary.rs` reads them with the weights.

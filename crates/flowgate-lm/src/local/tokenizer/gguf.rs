@@ -55,7 +55,7 @@ pub(super) fn tokenizer_json(path: &Path, metadata: &Map<String, Value>) -> Resu
     };
     let mut json = model;
     json.insert("added_tokens".to_owned(), file.added_tokens(&tokens));
-    json.insert("post_processor".to_owned(), file.first_token(&tokens));
+    json.insert("post_processor".to_owned(), file.post_processor(&tokens));
     Ok(Value::Object(json))
 }
 
@@ -199,9 +199,9 @@ impl<'a> GgufTokenizer<'a> {
         Value::Array(added.collect())
     }
 
-    /// Returns the post-processor that adds the token with which each text begins; null if no such token is added. If
-    /// the file does not say whether the token is added, only SentencePiece tokenizers add it.
-    fn first_token(&self, tokens: &[&str]) -> Value {
+    /// Returns the post-processor that puts the first token (BOS) before a text; null if no such token is added. If the
+    /// file does not say whether the token is added, only SentencePiece tokenizers add it.
+    fn post_processor(&self, tokens: &[&str]) -> Value {
         let is_sentence_piece = self.get("model").and_then(Value::as_str) == Some("llama");
         if !self.flag("add_bos_token").unwrap_or(is_sentence_piece) {
             return Value::Null;

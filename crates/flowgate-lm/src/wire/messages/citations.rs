@@ -128,9 +128,13 @@ pub(crate) struct SentDocuments {
     search_results: Vec<usize>,
 }
 
-/// Replaces each text in the body of a request that is the text of a whole document by the document, which the server
-/// may cite. Returns the documents in the body. `citable` are the documents of the client's request that may be cited.
-/// Several documents with the same text replace its occurrences in order.
+/// Lets the server cite the client's documents: wherever the text of one of `citable` stands alone in a user message of
+/// `body`, it is replaced by the document itself, with citations enabled. PDFs in the body get citations enabled as
+/// well, if the client enabled them for a document. Several documents with the same text are used in order, and the last
+/// one for all further occurrences.
+///
+/// Returns all documents of the body, in the order in which the server counts them. `citable` are the documents of the
+/// client's request that may be cited.
 pub(crate) fn mark_citable(body: &mut Value, citable: &[CitableDocument]) -> SentDocuments {
     let mut by_text: HashMap<String, VecDeque<usize>> = HashMap::new();
     for (index, document) in citable.iter().enumerate() {

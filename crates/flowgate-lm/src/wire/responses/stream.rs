@@ -228,7 +228,8 @@ impl StreamDecoder {
     /// Decodes the beginning of an output item. A call is added to the completion. Other items are ignored: text
     /// arrives in its own events, and reasoning with the event that ends its item.
     fn begin(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
-        let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
+        let item =
+            body.get("item").ok_or(Error::Malformed("a `response.output_item.added` event has no `item`"))?;
         if item_kind(item)? != OutputItemKind::Call {
             return Ok(());
         }
@@ -250,7 +251,8 @@ impl StreamDecoder {
     /// streamed arguments, or are added if none were streamed. For reasoning, this is the only event that is read. For
     /// a message, the event is ignored.
     fn end(&mut self, body: &Value, listener: &mut dyn Listener) -> Result<(), Error> {
-        let item = body.get("item").ok_or(Error::Malformed("an event of an output item has no `item`"))?;
+        let item =
+            body.get("item").ok_or(Error::Malformed("a `response.output_item.done` event has no `item`"))?;
         match item_kind(item)? {
             OutputItemKind::Call => {}
             OutputItemKind::Message => return Ok(()),
