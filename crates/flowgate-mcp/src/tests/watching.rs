@@ -103,9 +103,9 @@ fn what_enforcement_hides_at_the_beginning_raises_no_label() {
     let answer: Value = serde_json::from_str(&session.request("initialize", &client, &began)).unwrap();
     assert_eq!(answer["instructions"], "obey");
     assert_eq!(objections(&mut session), ["deny description files/write", "deny output files/initialize"]);
-    // With enforcement, the client would have been shown neither of the two texts, so they raise no label. The call is
-    // not one of `write`, whose description has changed.
-    session.call("size", "3");
+    // With enforcement, the client would have been shown neither of the two texts, so they raise no label: a call that
+    // only trusted texts may decide on is permitted. It is not one of `write`, whose description has changed.
+    session.call("delete", "done");
     assert_eq!(objections(&mut session), Vec::<String>::new());
 }
 
