@@ -115,7 +115,7 @@ pub(crate) fn read_short_text(path: &Path) -> Result<String, InputError> {
     bounded_text(path, 1 << 20)
 }
 
-/// Reads a text of at most `limit` bytes.
+/// Reads a text of at most `limit` bytes after decompression; `-` is the standard input.
 ///
 /// # Errors
 /// If the file cannot be read, is longer, or is not UTF-8.

@@ -317,7 +317,8 @@ fn combination<'f>(
         acts: named(&|traits| traits.acts),
     };
     if client.has_own_tools && !unguarded.is_empty() {
-        // The client reads files and runs commands by itself.
+        // The client reads files and runs commands by itself. If all servers are guarded, no text of a stranger comes
+        // in, so the client's own tools need not be named.
         let own = || format!("{} itself", client.name);
         found.private.push(own());
         found.acts.push(own());

@@ -21,7 +21,7 @@ const BACKUP: &str = ".flowgate-backup";
 const MAX_BACKUPS: usize = 100;
 
 /// Runs `flowgate wrap`: changes a client's file so that its servers run behind `flowgate mcp`, after writing a
-/// backup. Returns 1 if a server cannot be wrapped, otherwise 0.
+/// backup. With `--dry-run`, changes nothing. Returns 1 if a server cannot be wrapped, otherwise 0.
 pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, InputError> {
     // A policy that does not compile would stop the servers.
     load_policy(&options.policy, output)?;

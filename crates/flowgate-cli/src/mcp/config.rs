@@ -181,6 +181,7 @@ impl ServerFields<'_> {
     /// Returns how the server is started or reached: by a command, whose working folder is relative to `folder`, or at
     /// a URL. The error is a clause about the server, without the server's name.
     fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
+        // Whether `type` says that the server is started by a command; `None` if there is no `type`.
         let is_local = match self.entry.get("type").and_then(Value::as_str) {
             None => None,
             Some("stdio") => Some(true),
@@ -302,7 +303,8 @@ impl ServerFields<'_> {
         })))
     }
 
-    /// Reads the port of this machine for the outcome of a login; 0, which is any free one, if there is none.
+    /// Reads `callbackPort`, the port of this machine at which the browser delivers the outcome of a login. Returns 0,
+    /// which means any free port, if there is no such field.
     fn port(&self) -> Result<u16, String> {
         let port = match self.entry.get("callbackPort") {
             None | Some(Value::Null) => return Ok(0),
@@ -354,7 +356,7 @@ impl ServerFields<'_> {
     }
 
     /// Replaces `${VAR}` and `${VAR:-default}` by the value of the variable or the default. `field` is the name of the
-    /// field, for error messages.
+    /// field, for error messages. Fails if a `${` is not closed, or if a variable is not set and has no default.
     fn expand_variables(&self, text: &str, field: &str) -> Result<String, String> {
         let mut filled = String::new();
         let mut rest = text;

@@ -207,6 +207,7 @@ impl<'t> CallCollector<'t> {
         let content = match kind {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => MagicContent::Shell(command),
             IpyEscapeKind::Magic => line_magic(command),
+            // `f?` shows the help for `f`, and runs nothing.
             IpyEscapeKind::Help | IpyEscapeKind::Help2 => return,
             // A cell magic inside a cell, or a call whose arguments are not in parentheses (`/f x`): what it runs is not
             // read.

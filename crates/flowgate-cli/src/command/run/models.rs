@@ -37,7 +37,8 @@ impl ChatModels {
 }
 
 /// Returns the model that screens: the small model or, with `--screener`, a screener that reads the attention of a
-/// local model after the small model has written a preliminary message.
+/// local model after the small model has written a preliminary message. Fails if `--screener` is given with another
+/// method than `judge`, or if its folder cannot be loaded.
 #[cfg(feature = "local")]
 fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };
