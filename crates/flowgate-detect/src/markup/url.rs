@@ -1,6 +1,6 @@
 //! Finds URLs in plain text, and detects URLs that look as if they carry data to their host, such as
-//! `https://x.example/?data=SGVsbG8`. `markup` calls [`web_addresses`], `personal` calls [`addresses`], and the function
-//! `leaking_links` of policies calls [`is_exfiltration_shaped`].
+//! `https://x.example/?data=SGVsbG8`. `markup` calls [`web_addresses`], `personal` calls [`addresses`], and the
+//! function `leaking_links` of policies calls [`is_exfiltration_shaped`].
 
 use std::ops::Range;
 use std::sync::LazyLock;

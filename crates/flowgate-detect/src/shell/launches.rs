@@ -344,6 +344,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             break;
         }
     }
+    // The first operand is the user, and further ones are arguments of the shell.
     match (has_script, operands) {
         (true, _) => {}
         (false, 0 | 1) => launches.push(unread(UnreadReason::Input)),

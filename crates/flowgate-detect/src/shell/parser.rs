@@ -135,7 +135,8 @@ impl ScriptReader<'_, '_> {
         self.limits.spend(self.at - start)
     }
 
-    /// Skips blanks and line breaks.
+    /// Skips blanks, comments and line breaks, and reads the contents of here-documents after a line break. Fails like
+    /// [`newline`](Self::newline).
     pub(super) fn skip_lines(&mut self) -> Result<(), ShellReadError> {
         loop {
             self.skip_blanks()?;

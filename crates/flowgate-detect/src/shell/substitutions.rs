@@ -349,7 +349,7 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads at most `most` digits of the base `radix`, and returns their number; 0 if none is next.
+    /// Reads at most `most` digits of the base `radix`, and returns the number that they spell; 0 if no digit is next.
     fn digits(&mut self, radix: u32, most: usize) -> u32 {
         let mut value = 0_u32;
         for _ in 0..most {

@@ -72,8 +72,8 @@ impl Reader<'_> {
     }
 
     /// Reads a function `(ITEM, INDEX) => BODY` that a method calls with `item`, and returns its result. The result of
-    /// a body in braces is not known. A line break before the parameters or before `=>` could change the meaning, so it
-    /// is a syntax error.
+    /// a body in braces is not known. A line break after `async` or before `=>` could change the meaning, so it is a
+    /// syntax error.
     fn arrow_function(&mut self, item: &Operand) -> Result<Operand> {
         let is_async = self.is_at_name("async");
         if is_async {

@@ -302,8 +302,8 @@ impl<'a> Reader<'a> {
         Ok(Operand::Computed)
     }
 
-    /// Reads `Promise.all(LIST)` or `Promise.allSettled(LIST)`, from `Promise` or from the point after it. Returns the
-    /// value of the awaited promise: a list with one result for each item, if LIST is known.
+    /// Reads `Promise.all(LIST)` or `Promise.allSettled(LIST)`; the current token is `Promise` or the `.` after it.
+    /// Returns the value of the awaited promise: a list with one result for each item, if LIST is known.
     fn promise(&mut self) -> Result<Operand> {
         if self.is_at_name("Promise") {
             self.advance()?;

@@ -63,7 +63,7 @@ impl<'a> Lexer<'a> {
         Some(next)
     }
 
-    /// Skips spaces and comments. Returns whether there was a line break.
+    /// Skips spaces and comments. Returns whether there was a line break. Fails if a comment is not closed.
     pub(super) fn skip_space(&mut self) -> Result<bool> {
         let mut has_break = false;
         loop {
@@ -161,6 +161,7 @@ impl<'a> Lexer<'a> {
                 '\\' if raw => {
                     text.push('\\');
                     match self.take().ok_or(ScriptUnreadReason::Syntax)? {
+                        // JavaScript would replace it by `\n`; it is too rare to be worth a rule.
                         '\r' => return Err(ScriptUnreadReason::Syntax),
                         c => text.push(c),
                     }

@@ -383,7 +383,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Calls `read`, which reads the code of a loop or a callback, once for each item of `list`. If the items are not
-    /// known, or there are none, calls it once with an unknown item, as a branch.
+    /// known, or there are none, calls it once with an unknown item, as a branch, so that the code is read in any case.
     pub(super) fn each(
         &mut self,
         list: Operand,
