@@ -85,8 +85,8 @@ pub(crate) fn comparison_table(
 
 /// Compares how often an event happened under two defences, like [`compare`], but for tasks in groups, such as seeds.
 /// Tasks of one group resemble each other, so a sample of the bootstrap draws groups, and then tasks of each drawn
-/// group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. It is
-/// `None` in the same cases as there.
+/// group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. `None`
+/// without tasks, or if `first` and `second` differ in length.
 pub fn compare_grouped(
     first: &[bool],
     second: &[bool],

@@ -47,7 +47,8 @@ pub fn model_rows(seeds: &[ModelResults]) -> Vec<Map<String, Value>> {
     rows_of_runs(&model_runs(seeds))
 }
 
-/// Returns the rows of all results. They have a column for the seed if there are several.
+/// Returns a row of figures for each double or model, seed, data set and method. If there are several seeds, each row
+/// has the column `seed`.
 fn rows_of_runs(runs: &Runs<'_>) -> Vec<Map<String, Value>> {
     let has_seeds = has_seeds(runs);
     let row = |seed: u64, row: &LabelRow| {

@@ -1,6 +1,7 @@
 //! Generates test cases for screeners ([`DependencyCase`]): prompts with regions, each with an output. How a case is
 //! built determines on which regions its output depends. A [`CaseSet`] contains cases of one kind; different kinds are
-//! difficult for different screeners. [`run`](super::run) measures screeners on them, and `trained` trains and tests on them.
+//! difficult for different screeners. [`run`](super::run) measures screeners on these cases, and `trained` trains a
+//! network on them and chooses its threshold.
 
 use flowgate_lm::chat::Completion;
 use serde_json::json;

@@ -184,6 +184,7 @@ impl CaseChat {
             CaseMessage::System(pieces) | CaseMessage::User(pieces) | CaseMessage::Output(pieces) => {
                 pieces.as_slice()
             }
+            // The generators and the recorded runs write calls that contain no tag.
             CaseMessage::Call(_) => &[],
         });
         let texts: Vec<&str> = pieces
@@ -240,7 +241,7 @@ pub(super) struct CasePerson {
 }
 
 impl CasePerson {
-    /// Draws a person whose name none of `others` has.
+    /// Draws a person whose name none of `others` has. There are 120 names, so `others` must be fewer.
     pub(super) fn draw(random: &mut SeededRandom, others: &[Self]) -> Self {
         loop {
             let pick = |list: &[&'static str], random: &mut SeededRandom| {

@@ -114,7 +114,8 @@ impl Folder {
     }
 
     /// Returns the names of the entries of a folder for which `is_of_kind` returns true, sorted; none if there is no
-    /// such folder. A symbolic link to a folder is left out, since it could lead back to a folder above.
+    /// such folder. A symbolic link to a folder is left out, since it could lead back to a folder above. More than
+    /// [`MAX_ENTRIES`] names are an error.
     fn entry_names(&self, folder: &str, is_of_kind: fn(&Path) -> bool) -> Result<Vec<String>, CorpusError> {
         let path = self.path(folder);
         if !path.is_dir() {
