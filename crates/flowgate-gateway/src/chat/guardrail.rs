@@ -119,6 +119,8 @@ impl ModelRoutes {
             GuardrailInput::Chat(chat) => {
                 let decoded = decode(received, &chat)?;
                 self.judge_chat(received, &decoded, presence, report).await?;
+                // Without an id, the answer cannot be assigned to the chat, and is stopped: the chat need not be
+                // remembered.
                 let Some(call) = request.call else { return Ok(()) };
                 let remembered =
                     self.remembered_chats.remember(&client.spec.name, &id_of(received, &call), &chat, now);

@@ -62,10 +62,10 @@ pub(super) struct TurnObserver<'a> {
 }
 
 impl TurnObserver<'_> {
-    /// Checks, before the provider runs any call, that no consent or approval on which the calls of this turn may depend
-    /// was frozen or withdrawn since the turn began (`standing`) or since it was given in this turn. `has_grants` says
-    /// whether the conversation has grants now. Calls that the client runs are checked at the end of the turn instead,
-    /// before the client receives them.
+    /// Checks, before the provider runs any call, that no consent or approval on which the calls of this turn may
+    /// depend was frozen or withdrawn since the turn began (`standing`) or since it was given in this turn.
+    /// `has_grants` says whether the conversation has grants now. Calls that the client runs are checked at the end of
+    /// the turn instead, before the client receives them.
     ///
     /// # Errors
     /// Why the call must not run, for the agent.
@@ -118,7 +118,8 @@ impl TurnObserver<'_> {
         if let Some(id) = approval {
             self.used.note_committed(&id);
         }
-        // Records the last verdict on an equal call, unless it was recorded before, and the use of the approval.
+        // The verdict on this call is the last one on an equal call. Records it, unless it was recorded before, and the
+        // use of the approval.
         let judged = conversation.running_turn().judged_calls().iter().rfind(|call| call.digest == digest);
         let judged = judged.filter(|judged| !self.recorded.contains(&judged.event));
         let entry =
@@ -172,7 +173,7 @@ impl Observer for TurnObserver<'_> {
         if conversation.has_output_format() {
             return;
         }
-        // Nothing is added to a sent text with which the replies do not begin.
+        // If the replies do not begin with the text that was sent, nothing is added to it.
         self.before = joined_text(conversation.running_turn().replies());
         if let Some(stream) = self.stream.as_mut()
             && let Some(rest) = self.before.strip_prefix(stream.sent_text())

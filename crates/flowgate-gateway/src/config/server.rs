@@ -113,6 +113,7 @@ impl ConfigReader<'_> {
             spec.issuer.as_deref().unwrap_or_default(),
             spec.ca_file.as_deref(),
         )?;
+        // The HTTP client (of the crate `ureq`) for requests to the issuer.
         let agent = agent(tls_config(&authorities));
         let secret = self.key_named(
             ("client-secret-from", spec.client_secret_from.as_deref()),

@@ -1,6 +1,6 @@
 //! Stores lasting grants: approvals that a person gives for equal calls of all conversations of a client.
-//! `approvals::lasting_grants` decides what a grant covers; this file finds the grant for a question, counts its uses,
-//! and lists and deletes the grants.
+//! `approvals::lasting_grants` decides what a grant covers; this module finds the grant for a question, counts its
+//! uses, and lists and deletes the grants.
 //!
 //! A grant can limit the calls in a day, and the sum of one argument in a day. A use is counted in the transaction that
 //! allows the question, so that concurrent questions never exceed such a limit. A call that is allowed but does not run
