@@ -71,8 +71,8 @@ impl RulingTape {
     }
 
     /// Returns the ruling in force: `now`, the ruling of the present policy, or, if the tape follows the record of an
-    /// earlier policy, the next ruling of the record. If the record has no ruling left, it has diverged, and the ruling
-    /// is `No`.
+    /// earlier policy, the next ruling of the record. A tape that records adds `now` to its record. If the record that
+    /// is followed has no ruling left, it has diverged, and the ruling is `No`.
     pub(super) fn choose(&mut self, now: ProxyRuling) -> ProxyRuling {
         match self {
             Self::Live => now,

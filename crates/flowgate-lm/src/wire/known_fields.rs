@@ -104,7 +104,8 @@ pub fn listed(api: Api) -> Vec<ListedField> {
     listed_rows(api, api.form().objects)
 }
 
-/// Returns the fields of `objects`, in order, as rows of the table of the format `api`.
+/// Returns the rows that `docs/wire-forms.md` has for the objects of the format `api`: one for each field that
+/// `objects` declare, in order.
 pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField> {
     let row = |object: &KnownFields, (field, rule): &(&'static str, FieldRule)| {
         let (outcome, reason) = match rule {

@@ -1,6 +1,6 @@
 //! Writes the part of a draft about one tool, with the reasons as comments: the label of its description, the labels of
 //! its answers, the roles of its arguments, and the requirements on its calls. [`draft_policy`](super::draft_policy)
-//! calls it for each tool that a pattern can name.
+//! calls this module for each tool that a pattern can name.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -76,7 +76,7 @@ impl NameTable {
     ///
     /// If a name cannot be represented, the label is rounded to the safe side: up for data, down for a requirement. A
     /// requirement computed from no names is bottom: an empty or absent address list is not a permission. Returns
-    /// `None` if the dimension has no names.
+    /// `None` if the dimension has no names, or if there is no such dimension.
     pub fn set(
         &mut self,
         space: &Space,

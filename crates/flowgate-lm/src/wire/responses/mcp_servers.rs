@@ -54,7 +54,7 @@ fn read_allowed_tools(tool: &ObjectFields<'_>) -> Result<Vec<String>, WireError>
         }
         Some(_) => tool.texts(key)?,
     };
-    // An empty list of the client permits no tool, but an empty list in `McpServer` permits all.
+    // An empty list of the client permits no tool, but an empty list in `ProviderMcpServer` permits all.
     if names.is_empty() {
         return tool.field_error(key, "names no tool; name one, or leave the server out");
     }
