@@ -71,6 +71,7 @@ pub(crate) fn comparison_table(
             found.only_second.to_string(),
             cell(Some(found.difference)),
             format!("[{:.2}, {:.2}]", found.interval.0, found.interval.1),
+            // With three decimals, such a small value would be printed as 0.
             if found.p_value < 0.0005 { "<0.001".to_owned() } else { cell(Some(found.p_value)) },
         ]
     };

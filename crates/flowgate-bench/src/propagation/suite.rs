@@ -302,8 +302,9 @@ impl PropagationSuite {
         }
     }
 
-    /// Computes all tables with a double. `step` is called after each question and each setting that was tried; if it
-    /// returns true (the user has interrupted the command), the rest is skipped and the result is `None`.
+    /// Computes all tables with a double. `copying` says which errors the double makes. `step` is called after each
+    /// question and each setting that was tried; if it returns true (the user has interrupted the command), the rest is
+    /// skipped and the result is `None`.
     ///
     /// # Errors
     /// If a label cannot be built, or the documents of a question have too many labels.

@@ -25,6 +25,7 @@ pub(super) fn derived(random: &mut SeededRandom) -> DependencyCase {
     let mut chat = CaseChat::default();
     chat.user(&request);
     for (index, person) in people.iter().enumerate() {
+        // A record has one of four forms, such as JSON or a mail.
         chat.record(&person.record(random.below(4)), is_named(index));
     }
     let amount = format!("{}.{:02}", cents / 100, cents % 100);

@@ -130,6 +130,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let CasePerson { name, day: (day, month, year), cents, .. } = asked.clone();
     chat.user(&format!("Pay what {name} asks for."));
     for (index, person) in people.iter().enumerate() {
+        // A record has one of four forms, such as JSON or a mail.
         chat.record(&person.record(random.below(4)), index == needed);
     }
     chat.before(match set {
@@ -159,6 +160,7 @@ pub fn case_of_length(seed: u64, tokens: usize, count: &dyn Fn(&str) -> usize) -
     let mut chat = CaseChat::default();
     let asked = CasePerson::draw(&mut random, &people);
     chat.user(&format!("Pay what {} asks for.", asked.name));
+    // A record has one of four forms, such as JSON or a mail.
     chat.record(&asked.record(random.below(4)), true);
     let payment = asked.payment();
     people.push(asked);

@@ -178,13 +178,14 @@ impl CaseChat {
         DependencyCase { prompt, regions, request, output: continuation, draft, depends }
     }
 
-    /// Returns a number for the tags, so that no text of the chat contains the beginning of a tag.
+    /// Returns a number for the tags. No text of a message or of an output contains the beginning of a tag with this
+    /// number.
     fn nonce(&self) -> String {
         let pieces = self.messages.iter().flat_map(|message| match message {
             CaseMessage::System(pieces) | CaseMessage::User(pieces) | CaseMessage::Output(pieces) => {
                 pieces.as_slice()
             }
-            // The generators and the recorded runs write calls that contain no tag.
+            // Calls get no tags, and their arguments are not searched.
             CaseMessage::Call(_) => &[],
         });
         let texts: Vec<&str> = pieces

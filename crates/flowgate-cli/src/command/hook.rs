@@ -412,6 +412,7 @@ fn judge(
             let attribution = reported.attribution(&mut monitor);
             let verdict = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
             let answer = HookAnswer::from_verdict(&verdict, &monitor);
+            // Drops the permit, if there is one: the monitor withdraws the judged call, so `record` can add it below.
             drop(verdict);
             if options.watch.is_some() {
                 monitor.record(TraceEntry::from(call), &attribution);

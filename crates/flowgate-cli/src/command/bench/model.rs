@@ -318,7 +318,8 @@ fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Conso
 }
 
 /// Returns the line about the tokens that a model writes at most in its answers to `requests` requests. `limits` has the
-/// limits that requests state, each with their number; `otherwise` is the limit of the other requests.
+/// limits that requests state, each with the number of requests that state it; `otherwise` is the limit of the other
+/// requests.
 fn written_tokens(requests: u64, limits: &[(u32, u64)], otherwise: u32) -> String {
     // The number of requests with each limit.
     let mut all: BTreeMap<u32, u64> = limits.iter().copied().collect();
