@@ -35,9 +35,9 @@ pub fn minimal_labels<E>(
     Ok(found.into_iter().collect())
 }
 
-/// Returns the set Λ of Algorithm 1 for `label`, which is similar, by the recursion of the paper. Λ is the union of
-/// the sets of the similar children of `label`; without such a child, it consists of `label`. `visited` has the set
-/// of each similar label that was visited, and `None` for each that is not similar.
+/// Returns the set Λ that the recursion of the paper computes for the similar label `label`: the union of the sets of
+/// its similar children or, without such a child, `label` alone. `visited` maps each similar label that was visited to
+/// its set, and each other label that was tested to `None`.
 fn visit<E>(
     span: &LabelSpan,
     label: SpanElement,

@@ -249,6 +249,7 @@ impl<'r> ReplayDouble<'r> {
             self.index.add(trace, EventId(event));
         }
         self.indexed = trace.len();
+        // A call that the run does not have, or that has no place in the trace, has no needs.
         let Some(RunCall { call, is_injected }) = self.calls.get(index) else { return Vec::new() };
         let Ok(position) = trace.position_of(&TraceEntry::from((*call).clone())) else { return Vec::new() };
         let usable = seen_filter(trace, &position);
