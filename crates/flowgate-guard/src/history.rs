@@ -293,6 +293,7 @@ impl History {
             self.messages.get_mut(index)?.digest = recorded_digest;
             return None;
         }
+        // Recomputes the digests of the prefixes, which depend on the digest of the message.
         let messages = std::mem::take(&mut self.messages);
         self.replace_messages(messages);
         Some(alignment)

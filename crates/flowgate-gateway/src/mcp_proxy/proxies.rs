@@ -101,6 +101,7 @@ impl ConversationProxies {
         client: &ClientSettings,
         event: &ServerProxyEvent,
     ) -> bool {
+        // The request ids in the messages of the earlier conversation contain `id_word`.
         let (Some(rulings), Some(id_word)) = (&event.rulings, &event.earlier) else { return false };
         let Some(proxy) = self.proxy_of(conversation, client, &event.server) else { return false };
         proxy.begin_earlier_input(rulings, id_word);

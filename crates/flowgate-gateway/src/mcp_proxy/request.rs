@@ -136,6 +136,7 @@ impl ModelRoutes {
             .map_err(|failure| error_reply(failure.status, &failure.message).annotate(failure.detail))?;
         let trace_parent = self.telemetry.read_parent(headers);
         let name = &caller.client.spec.name;
+        // The span of the request if it is refused below. An unauthenticated request has no span.
         let refused = RefusedRequest::new(&self.telemetry, names::OTHER, name, trace_parent.clone());
         let traced = (trace_parent, refused.clone());
         let received = self.admit_message(server, headers, caller, (bound, place), traced).await;
@@ -213,7 +214,8 @@ impl ModelRoutes {
     }
 
     /// Ends the MCP session of a client at its server, unless a freeze stops the server. The conversation and its
-    /// labels remain.
+    /// labels remain. The reply has the status 204 even if the server cannot be reached, or the request names no
+    /// session.
     pub(crate) async fn end_mcp_session(&self, request: &McpRequest) -> HttpReply {
         if let Some(why) = self.freeze_of_server(request).await {
             return error_reply(StatusCode::FORBIDDEN, &why);

@@ -121,9 +121,9 @@ impl<'m> LabelledTrace<'m> {
         index
     }
 
-    /// Returns the event `id`, which has this number in the answer, as JSON; `None` if there is no such event. The JSON
-    /// has its kind and source, the event that it answers, the label of what the model saw before it, and the fields
-    /// that the clearance covers.
+    /// Returns the event `id`, which has this number in the answer, as JSON; `None` if there is no such event. The
+    /// JSON has its kind and source, the event that it answers, the label of what the model saw before it, and its
+    /// fields. A field that the clearance does not cover has only its path.
     fn event(&mut self, number: usize, id: EventId) -> Option<Value> {
         let monitor = self.monitor;
         let event = monitor.trace().event(id)?;

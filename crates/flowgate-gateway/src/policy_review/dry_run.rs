@@ -179,6 +179,7 @@ impl DryRun {
             if recorded.is_some() {
                 unmatched = rest;
             }
+            // In watch mode, the conversation ran under another policy, so its verdicts are not compared.
             let differs = self.is_enforced && recorded.is_some_and(|recorded| recorded != was);
             self.differing += usize::from(differs);
             if was == would_be {

@@ -61,7 +61,8 @@ impl Conversation {
     }
 
     /// Finds the handed-over calls without an answer that have this tool and these arguments, and takes one of them
-    /// with `take`. `take` receives all these calls, and a function that computes the digest of a call.
+    /// with `take`. `take` receives all these calls, and a function that computes the digest of a call. Returns the
+    /// taken call; `None` if `take` took none.
     fn take_equal_call(
         &mut self,
         tool: &Tool,

@@ -77,6 +77,7 @@ impl Conversation {
             .is_none_or(|selected_tools| selected_tools.contains(&call.name));
         let entry = self.tools.catalogue().find(&self.monitor, &step.bound, &call.name)?;
         let hidden = step.names.len();
+        // A value with a placeholder counts as a slot, and an argument whose name has one is malformed.
         let is_written = |(name, value): (&String, &Value)| {
             let has_slot = self.settings.method.has_slots() && slot::has_slot(value);
             !has_slot
