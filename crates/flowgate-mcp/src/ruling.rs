@@ -1,5 +1,5 @@
-//! Defines [`ProxyRuling`], one decision of the policy that determines which messages a proxy sends, and
-//! [`RulingTape`], with which a proxy records these decisions or follows a record of them.
+//! Defines [`ProxyRuling`], one decision of the policy on which the messages of a proxy depend, and [`RulingTape`],
+//! with which a proxy records these decisions or follows a record of them.
 //!
 //! A proxy that processes the same inputs with the same rulings sends the same messages, whatever its policy is.
 //! `carry_over` uses this when a policy has changed. It keeps the rulings of the earlier policy, since what was sent

@@ -1,5 +1,5 @@
-//! Defines [`MonitoredSession`], the state in which a proxy labels messages and judges calls: a monitor alone, or a
-//! conversation that also has a chat. The caller of the proxy owns it.
+//! Defines the trait [`MonitoredSession`], the state in which a proxy labels messages and judges calls: a monitor
+//! alone, or a conversation that also has a chat. The caller of the proxy owns it.
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Call, EventId, Tool};

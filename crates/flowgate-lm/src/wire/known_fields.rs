@@ -1,9 +1,10 @@
 //! Defines how a wire format (such as chat completions) declares the fields that the objects of a client's request may
 //! have: for each field, a rule says whether it is read, dropped, restricted to some values, or refused.
 //!
-//! The file of each format contains these declarations, made with [`known_fields!`], below its descriptor. The decoder
-//! of the format refuses requests that violate the declarations ([`super::fields`]). The document `docs/wire-forms.md`
-//! lists all declared fields; [`listed`] returns them for the test that compares the document with the declarations.
+//! The file of each format contains these declarations, made with [`known_fields!`], below the descriptor of the format
+//! (`FORM`). The decoder of the format refuses requests that violate the declarations ([`super::fields`]). The document
+//! `docs/wire-forms.md` lists all declared fields; [`listed`] returns them for the test that compares the document with
+//! the declarations.
 //!
 //! This module also defines [`DecodeOptions`], by which a caller accepts more in the requests of one client.
 

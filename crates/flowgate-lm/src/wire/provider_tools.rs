@@ -2,9 +2,10 @@
 //! `RemoteModel` calls this module by way of [`Api`]: [`declare`] declares the tool in a request, and [`decode_answer`]
 //! removes the items that report the calls of the tool, and appends the sources that these items name to the text.
 //!
-//! Each format lists the tools of its provider in its descriptor ([`ProviderToolForm`]). The decoders of clients'
-//! requests call [`accepted`], which decides whether a client may ask for a tool, and [`add_provider_tools`], which
-//! offers the tools to the model as functions. [`super::mcp_servers`] contains what is special about MCP servers.
+//! Each format lists the tools of its provider in its descriptor (`FORM`), each as a [`ProviderToolForm`]. The decoders
+//! of clients' requests call [`accepted`], which decides whether a client may ask for a tool, and
+//! [`add_provider_tools`], which offers the tools to the model as functions. [`super::mcp_servers`] contains what is
+//! special about MCP servers.
 
 use std::fmt::Write as _;
 

@@ -45,7 +45,7 @@ impl Evaluator<'_> {
             _ => self.resolve(&right_reference)?,
         };
         self.spend(comparison_cost(&left_value, &right_value) / BYTES_PER_STEP)?;
-        // In the dialect of Flowgate, every operator other than equality needs both values.
+        // In the dialect of Flowgate, an operator other than equality fails if a value that it needs is missing.
         if !is_equality && self.needs_values() {
             self.check_decidable(operator, (&left_value, left), (&right_value, right))?;
         }

@@ -4,7 +4,7 @@
 //!
 //! [`DeclaredServers`] decodes both from a client's request, for [`super::request_decoder`] and [`super::tools`].
 //! [`declare_mcp_server`] encodes both for the request in which a permitted call runs; the descriptor of the format
-//! refers to it.
+//! (`FORM`) refers to it.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
-//! Encodes requests of OpenAI's Responses API, as `RemoteModel` sends them to a server.
+//! Encodes requests of OpenAI's Responses API, as `RemoteModel` sends them to a server. The module [`super`] describes
+//! how the format differs from the others.
 
 use serde_json::{Value, json};
 
