@@ -211,6 +211,7 @@ impl GatewayClient {
         if (200..300).contains(&status) {
             return Ok(response);
         }
+        // A gateway refuses a request with JSON that has its message in the field `detail`.
         let answer: Option<Value> = response
             .body_mut()
             .with_config()

@@ -44,7 +44,7 @@ pub(crate) fn open_counted(path: &Path, progress: &Progress) -> Result<Box<dyn B
     decompress(path, Box::new(progress.counting_reader(open_source(path)?)))
 }
 
-/// Opens a file or, for `-`, the standard input, without decompression.
+/// Opens a file or, for `-`, the standard input, without decompression. Fails if the file cannot be opened.
 fn open_source(path: &Path) -> Result<Box<dyn Read>, InputError> {
     if path == Path::new("-") {
         return Ok(Box::new(stdin()));
@@ -132,7 +132,7 @@ pub(crate) fn bounded_text(path: &Path, limit: u64) -> Result<String, InputError
 }
 
 /// Converts bytes of the file `file` to text. If they are not valid UTF-8, the message names the line and the byte
-/// within the line, counted from 0. `first_line` is the number of the first line in `bytes`.
+/// within the line, counted from 0. `first_line` is the number that the first line of `bytes` has in the file.
 fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.as_bytes().iter().take(error.utf8_error().valid_up_to());

@@ -26,7 +26,8 @@ pub(crate) fn load(path: &Path, processor: Processor) -> Result<(LocalModel, Str
     Ok((model, name))
 }
 
-/// Loads a model like [`load`], and returns it with its name and the digest of its files.
+/// Loads a model like [`load`], and returns it with its name and the digest of its files. Fails if the files cannot be
+/// read, or are not those of a supported model.
 pub(crate) fn load_identified(path: &Path, processor: Processor) -> Result<IdentifiedModel, InputError> {
     if path == Path::new(EMBEDDED) {
         let model = LocalModel::embedded_on(processor).map_err(|error| InputError(error.to_string()))?;
@@ -40,7 +41,7 @@ pub(crate) fn load_identified(path: &Path, processor: Processor) -> Result<Ident
 }
 
 /// Loads the classifier of texts in a folder, and returns it with its name for reports: that of the folder with the
-/// beginning of the digest of its files.
+/// beginning of the digest of its files. Fails if the files cannot be read, or are not those of a classifier.
 pub(crate) fn load_classifier(
     folder: &Path,
     processor: Processor,

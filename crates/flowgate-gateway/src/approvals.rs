@@ -485,7 +485,7 @@ impl ApprovalService {
     }
 
     /// Records in the audit log that the approvals of these questions are void, so that their calls do not run. `cause`
-    /// is the reason.
+    /// is the reason. Fails if the audit log cannot be written.
     fn record_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
         let to_entry = |question: &StoredQuestion| {
             // Content that is not valid JSON leaves the name of the tool empty.

@@ -245,7 +245,8 @@ impl ServerFields<'_> {
 
     /// Reads the object `oauth`, which says how the tokens for a server are obtained; `None` if there is no such object.
     /// Its field `grant` is `client_credentials`, or `authorization_code` if a person logs in. Without this field, the
-    /// tokens are obtained by client credentials if there is a secret, and otherwise by a login.
+    /// tokens are obtained by client credentials if there is a secret, and otherwise by a login. Fails if a field is
+    /// unknown, has another form, or is missing; or if a variable is not set.
     fn oauth(&self) -> Result<Option<OAuthSpec>, String> {
         let entry = match self.entry.get("oauth") {
             None | Some(Value::Null) => return Ok(None),
@@ -304,7 +305,7 @@ impl ServerFields<'_> {
     }
 
     /// Reads `callbackPort`, the port of this machine at which the browser delivers the outcome of a login. Returns 0,
-    /// which means any free port, if there is no such field.
+    /// which means any free port, if there is no such field. Any value that is not a port from 1 to 65535 is an error.
     fn port(&self) -> Result<u16, String> {
         let port = match self.entry.get("callbackPort") {
             None | Some(Value::Null) => return Ok(0),
@@ -324,7 +325,8 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads the list of strings at `key` and replaces their variables. An absent list is empty.
+    /// Reads the list of strings at `key` and replaces their variables. An absent list is empty. Fails if the value is
+    /// not a list of strings, or a variable is not set.
     fn list(&self, key: &str) -> Result<Vec<String>, String> {
         let wrong = || format!("its `{key}` is not a list of strings; write [\"one\", \"two\"]");
         match self.entry.get(key) {
@@ -339,7 +341,7 @@ impl ServerFields<'_> {
     }
 
     /// Reads the object of strings at `key`, such as the environment variables of a server, and replaces variables in
-    /// its values. An absent object is empty.
+    /// its values. An absent object is empty. Fails if the value is not an object of strings, or a variable is not set.
     fn map(&self, key: &str) -> Result<Vec<(String, String)>, String> {
         let wrong = || format!("its `{key}` is not an object of strings; write {{\"NAME\": \"value\"}}");
         match self.entry.get(key) {

@@ -70,6 +70,7 @@ pub fn is_exfiltration_shaped(url: &str) -> bool {
     let (host_and_path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (host, path) = host_and_path.split_once('/').unwrap_or((host_and_path, ""));
     let lower = url.to_ascii_lowercase();
+    // Placeholders that a model may be asked to fill; `%7b`, `%3c` and `%24` are the escapes of `{`, `<` and `$`.
     let has_placeholder = ["{", "%7b", "$(", "<", "%3c", "[data", "[insert", "your_", "%24("]
         .iter()
         .any(|mark| lower.contains(mark));

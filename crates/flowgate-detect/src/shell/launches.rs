@@ -318,6 +318,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             continue;
         };
         match text {
+            // Options without a value.
             "--login" | "--preserve-environment" | "--pty" | "--fast" => continue,
             "--command" | "--session-command" => {
                 has_script = true;

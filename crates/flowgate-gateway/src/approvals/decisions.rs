@@ -337,7 +337,7 @@ fn listed(names: &[String]) -> String {
 }
 
 /// Checks that the number of decisions is between 1 and [`MAX_DECISIONS`], and that no two are on the same question:
-/// only one of them could take effect.
+/// only one of them could take effect. Otherwise returns the rejection of the whole request.
 fn check_decisions(decisions: &[IdentifiedDecision]) -> Result<(), Rejection> {
     let refuse = |message: String| Err((StatusCode::BAD_REQUEST, message));
     if decisions.is_empty() || decisions.len() > MAX_DECISIONS {

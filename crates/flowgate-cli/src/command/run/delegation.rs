@@ -79,6 +79,7 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
             "policies cannot use this name; use up to 50 letters, digits, `-`, `_` and `.`".to_owned()
         ));
     }
+    // Returns the text in the field `key`; `None` if the field is absent or null.
     let text = |key: &str| match entry.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),

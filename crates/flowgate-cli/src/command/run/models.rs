@@ -116,7 +116,8 @@ pub(in crate::command) fn key(variable: &str) -> Result<String, InputError> {
 }
 
 /// Finds the model `name` among those whose answers a file contains, and returns its full name there, `NAME at
-/// ADDRESS`. With an empty `name`, finds the first model of the file.
+/// ADDRESS`. With an empty `name`, finds the first model of the file. Fails if the file cannot be read, or contains no
+/// answers of such a model.
 fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     let text = std::fs::read_to_string(path).map_err(|error| file_error(path, &error))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());

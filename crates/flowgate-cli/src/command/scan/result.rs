@@ -126,6 +126,7 @@ fn print_notes(found: &ScannedFile, output: &mut Console) {
 /// read, and what to do next.
 fn print_summary(result: &ScanResult, output: &mut Console) {
     let servers = || result.files.iter().flat_map(|found| &found.servers);
+    // Whether it is not known of some trait if the server or tool has it.
     let is_unknown = |traits: &GuessedTraits| {
         [traits.reads_strangers, traits.reads_private, traits.acts].iter().any(Option::is_none)
     };

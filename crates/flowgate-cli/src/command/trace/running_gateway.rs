@@ -44,7 +44,7 @@ type EventReceiver<'e> = dyn FnMut(&Map<String, Value>, Vec<Value>) + 'e;
 
 impl Gateway<'_> {
     /// Passes the events of a conversation to `each`, answer by answer; the first time with the parameters of its
-    /// policy, as far as the person may read them.
+    /// policy, as far as the person may read them. Fails if the gateway refuses a request, or cannot be reached.
     fn read_events(
         &self,
         client: &str,

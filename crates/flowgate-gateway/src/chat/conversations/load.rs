@@ -271,7 +271,7 @@ fn new_conversation(
 }
 
 /// Creates an empty conversation of a client with these settings. The answers of its extern predicates are added to
-/// `journal`.
+/// `journal`. Fails if the monitor rejects what every conversation of the client begins with.
 fn conversation_with(
     client: &ClientState,
     settings: ConversationSettings,
