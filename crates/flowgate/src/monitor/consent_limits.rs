@@ -33,7 +33,7 @@ pub(super) fn is_within_limits(
         return false;
     };
     *fuel = left;
-    // The calls that count: those of the tools of the consent that were not withdrawn, and the judged one.
+    // The calls that count: those of the tools of the consent that were not withdrawn. The judged call always counts.
     let matches = |event: &Event| {
         event.tool().is_some_and(|tool| {
             let mut patterns = consent.query.tools.iter().map(|id| plan.patterns.get(id.0));

@@ -67,6 +67,7 @@ impl Monitor {
                 Verdict::Confirm(question) => Some(question),
                 Verdict::Permit(_) | Verdict::Deny(_) => None,
             };
+            // A dropped permit and a question both take their call out of the trace, so it is judged again, and runs.
             fork.run_if_approved(entry, attribution);
             question
         });

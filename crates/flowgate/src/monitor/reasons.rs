@@ -14,9 +14,9 @@ const MAX_MATCHES: usize = 100;
 
 impl Monitor {
     /// Matches the rules of the policy against the event `id`. Returns one reason for each match that the event
-    /// completes. Also returns a reason for each rule that cannot be evaluated, which denies unless the rule only logs,
-    /// and a reason to deny for each rule that exempts the tool of the event by a pattern that matches tools of two
-    /// servers.
+    /// completes. Also returns a reason for each rule that cannot be evaluated; this reason denies, unless the rule only
+    /// logs and fuel is left. If a rule exempts the tool of the event by a pattern that matches tools of two servers,
+    /// there is a reason to deny as well. `fuel` is the number of evaluation steps that are left.
     pub(super) fn match_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;

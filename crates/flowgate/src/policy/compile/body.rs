@@ -419,15 +419,16 @@ impl Compiler<'_> {
         Ok(None)
     }
 
-    /// Compiles an expression and adds it to the query as a test. Fails if the query has too many: conditions are
-    /// evaluated recursively, so their number is limited to protect the stack.
+    /// Compiles an expression and adds it to the query as a test. Fails if the query already has too many conditions:
+    /// they are evaluated recursively, so their number is limited to protect the stack.
     fn test(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         let test = self.expression(expr, scope)?;
         if scope.query.items.len() > MAX_LINES {
             let message = format!("the statement has more than {MAX_LINES} conditions");
             return self.fail("too-many", &expr.span, message, "move conditions into predicates");
         }
-        // A chain of comparisons is a conjunction; each part is tested as early as possible.
+        // A chain of comparisons is a conjunction. Each part becomes a test of its own, so that the search can evaluate
+        // it as early as possible.
         match test {
             CompiledExpr::And(parts) => scope.query.items.extend(parts.into_iter().map(QueryItem::Test)),
             test => scope.query.items.push(QueryItem::Test(test)),
@@ -571,6 +572,7 @@ impl Compiler<'_> {
             ExprKind::Member(_, name) => name.text == "tool_calls",
             ExprKind::Index(object, key) => match (&*object.kind, &*key.kind) {
                 (_, ExprKind::Str(key)) => key == "tool_calls",
+                // A number is the position of an item in a list, not a key.
                 (_, ExprKind::Int(_) | ExprKind::Negate(_)) => false,
                 // With a computed key, which may be `tool_calls`: a variable may be a message, but a constant, the
                 // parameters (`input`) and any other expression are not.

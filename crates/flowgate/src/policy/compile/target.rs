@@ -66,7 +66,7 @@ impl Compiler<'_> {
     /// `span` is its target, where errors are reported.
     ///
     /// Fails unless the target is a region of an output, and all conditions are about the tool: other conditions could
-    /// depend on the arguments.
+    /// depend on the arguments. Also fails if such clauses name too many different arguments.
     pub(super) fn independence(
         &mut self,
         independence: &Independence,
