@@ -163,7 +163,7 @@ pub(super) struct OpenedContent {
 }
 
 impl OpenedContent {
-    /// Reads the members `salt` and `content` of an object.
+    /// Reads the members `salt` and `content` of an object; `None` if one of the two is missing or malformed.
     fn read(value: &Value) -> Option<Self> {
         let salt = parse_hex(value.get("salt")?.as_str()?)?;
         Some(Self { salt, content: value.get("content")?.as_str()?.to_owned() })
@@ -255,7 +255,8 @@ impl ContentEntry {
         }
     }
 
-    /// Returns the entry with a readable content. `previous` is the hash of the line before the entry's line in the log.
+    /// Returns the entry with a readable content: decrypts a sealed content with `cipher`, and leaves a plain one as
+    /// it is. `previous` is the hash of the line before the entry's line in the log.
     ///
     /// # Errors
     /// If the content is sealed by another key, or was altered or moved.

@@ -1,9 +1,10 @@
 //! Measures detectors of prompt injections on labelled texts, such as those of PromptShield. `flowgate bench injections` is the command.
 //!
-//! The detectors of every run need no language model: the function `prompt_injection` of policies, the small classifier
-//! with learned weights, and the filter of AgentSecBench's defences. A classifier of the caller, such as a model in a
-//! folder, can be one more detector ([`CallerDetector`]). The figures are PromptShield's: the area under the ROC curve,
-//! and the share of injections that are found if few other texts are flagged. No detector was adjusted to these texts.
+//! Every run measures three detectors, which need no language model: the function `prompt_injection` of policies, the
+//! small classifier with learned weights, and the filter of AgentSecBench's defences. A classifier of the caller,
+//! such as a model in a folder, can be one more detector ([`CallerDetector`]). The figures are PromptShield's: the
+//! area under the ROC curve, and the share of injections that are found if few other texts are flagged. None of the
+//! three detectors was adjusted to the labelled texts.
 
 use std::fmt;
 

@@ -89,8 +89,8 @@ pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusErr
     Ok(NewsPairs { pairs, questions, files: files.into_read() })
 }
 
-/// Reads the pairs of articles, and returns them with the path of the data set in the folder: empty, or a folder's name
-/// with a slash.
+/// Reads the pairs of articles, and returns them with the path of the data set in the folder: empty, or a folder's
+/// name with a slash. It is an error if there are no legitimate articles, or one of them has no fake one.
 fn articles(files: &mut CorpusFiles<'_>) -> Result<(String, Vec<NewsPair>), CorpusError> {
     // The user may name the data set itself, or the folder that contains it.
     let is_above = files.folders("")?.iter().any(|name| name == DATA_SET);
