@@ -257,6 +257,7 @@ impl ViewBuilder<'_> {
         let content = to_parts(Redactor { id, event, label, schema: None }.redacted_content(names));
         Some(match message.role.as_str() {
             "system" | "developer" => Message::System(content),
+            // Any other message, such as retrieved memory, is shown as one of the user.
             _ => Message::User(content),
         })
     }

@@ -156,6 +156,7 @@ impl SegmentReader<'_, '_> {
             return Ok(index + 1);
         };
         let is_after_address = self.addresses.last().is_some_and(|address| address.end == index);
+        // An address can begin at the first character of a word, or directly after a permitted address.
         if is_label(c) && (is_after_address || !before.is_some_and(is_label)) {
             if let Some(end) = self.judge_address(index)? {
                 return Ok(end);

@@ -87,8 +87,8 @@ impl Literal {
 }
 
 impl LabelSearch for Literal {
-    /// Returns children of a similar label that are not tested yet: at most `most`, but at least one. If that label has
-    /// no such child, continues with the next similar label. The result is empty at the end of the search.
+    /// Returns children of a similar label that are not tested yet: at most `most`, but at least one. If all children
+    /// of this label are tested, continues with the next similar label. The result is empty at the end of the search.
     fn need(&mut self, most: usize) -> Vec<SpanElement> {
         while self.pending.is_empty()
             && let Some(element) = self.unexpanded.pop()

@@ -106,6 +106,7 @@ impl<'r> ReplayDouble<'r> {
             }
             _ => None,
         });
+        // The record maps the name of each injection to its text.
         let injections = run.meta.get("injections").and_then(Value::as_object);
         let texts = injections.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(squash);
         Self {

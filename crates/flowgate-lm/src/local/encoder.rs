@@ -154,7 +154,7 @@ impl Dense {
 }
 
 impl Norm {
-    /// Normalises each row of `x` by its mean and variance, and scales it by the learned weights.
+    /// Normalises each row of `x` by its mean and variance, and scales and shifts it by the learned numbers.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         ops::layer_norm(&x.contiguous()?, &self.weight, &self.bias, self.epsilon)
     }

@@ -75,6 +75,7 @@ fn parts(request: &Request) -> Vec<String> {
                 Some(asked) => asked.push_str(&format!("{text}\n\n")),
                 None => all.push(format!("{text}\n\n")),
             },
+            // A request for introspection has no outputs of tools.
             Message::Tool { .. } => {}
         }
     }
