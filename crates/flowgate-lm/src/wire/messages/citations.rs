@@ -131,8 +131,8 @@ pub(crate) struct SentDocuments {
 
 /// Lets the server cite the client's documents: wherever the text of one of `citable` stands alone in a user message of
 /// `body`, it is replaced by the document itself, with citations enabled. PDFs in the body get citations enabled as
-/// well, if the client enabled them for a document. Several documents with the same text are used in order, and the last
-/// one for all further occurrences.
+/// well, if `citable` has a document and not only search results. Several documents with the same text are used in
+/// order, and the last one for all further occurrences.
 ///
 /// Returns all documents of the body, in the order in which the server counts them. `citable` are the documents of the
 /// client's request that may be cited.
