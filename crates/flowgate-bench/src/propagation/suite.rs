@@ -274,7 +274,8 @@ impl PropagationSuite {
     }
 
     /// Returns the example that a method shows to the model, and the questions on which the method is measured. Only
-    /// introspection on key-value questions has an example, the first question; it is not measured on this question.
+    /// introspection on key-value questions has an example, the first question, and is not measured on it. In all other
+    /// cases, the example is `None`, and all questions are measured.
     pub(super) fn example_and_questions(
         &self,
         set: DataSet,

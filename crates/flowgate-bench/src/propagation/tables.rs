@@ -211,7 +211,7 @@ pub(super) fn attack_table(runs: &Runs<'_>, who: &str) -> Table {
 }
 
 /// Returns a table of the settings that were tried in tuning, each with the share of questions for which it finds
-/// exactly the true labels. Figures 7 to 10 show these shares.
+/// exactly the true labels. Figures 7 to 10 show such shares.
 pub(super) fn grid_table(runs: &Runs<'_>) -> Table {
     let thresholds = THRESHOLDS.map(|threshold| threshold.to_string());
     let header: Vec<&str> = ["double", "set", "method", "λ", "not pruned"]

@@ -124,8 +124,9 @@ impl TraceCases {
     }
 
     /// Adds the call of the tool `name` as a case whose regions are the outputs before it, or counts it as left out.
-    /// `suite` and `task` are the names of the run's suite and user task. `is_injected` says whether the call is of the
-    /// attacker's task, and `limit` is the maximum length of a prompt in bytes.
+    /// `earlier` has the messages of the run before the call. `suite` and `task` are the names of the run's suite and
+    /// user task. `is_injected` says whether the call is of the attacker's task, and `limit` is the maximum length of a
+    /// prompt in bytes.
     fn add_call(
         &mut self,
         earlier: &EarlierMessages,

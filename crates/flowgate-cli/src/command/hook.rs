@@ -253,7 +253,8 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
 }
 
 /// Judges the event of an agent other than Claude Code, whose transcript is not read: the hook records the events of
-/// such an agent in a file, and judges by this file. Sends the kind of the event and then the answer, as [`work`] does.
+/// such an agent in a file, and judges by this file. `hook_input` is the JSON object that the agent passed on the
+/// standard input. Sends the waiting thread the kind of the event and then the answer, as [`work`] does.
 fn work_by_log(
     options: &HookArgs,
     hook_input: &Map<String, Value>,

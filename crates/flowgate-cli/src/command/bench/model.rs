@@ -170,8 +170,8 @@ pub(super) fn attacker<'c>(
     Ok(None)
 }
 
-/// Returns a model on a server. `url` has the name of the option, for messages, and its value; `key_from` is the
-/// environment variable with the key.
+/// Returns the model `model` on a server that has the API `api`. `url` has the name of the option, for messages, and
+/// its value; `key_from` is the environment variable with the key, `None` for a server without keys.
 #[cfg(feature = "run")]
 fn server_model(
     api: flowgate_lm::wire::Api,
