@@ -219,6 +219,8 @@ impl ModelRoutes {
         let client = &received.client;
         // A conversation for this request alone receives the texts, which gives them their labels.
         let mut session = one_off(client)?;
+        // Parameters of the policy that the caller's key or token sets; then the labels of stores, and the texts that
+        // the client was shown, as other requests have left them.
         session.add_caller_parameters(received.virtual_key.as_deref());
         self.sessions.catch_up(client, &mut session).await?;
         let added = {

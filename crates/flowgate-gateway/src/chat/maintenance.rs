@@ -32,9 +32,9 @@ const CONTENT_EXPIRY_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Starts the periodic tasks on the database and the audit log: storing the head of the audit log, expiring questions
 /// and deleting old data; renewing leases, if gateways share the database; and deleting expired content of the audit
-/// log, if there is one. Conversations and questions that were not used for `retention` are deleted, and so are
-/// remembered texts that a client was shown longer than `quotation_age` ago. A task ends when the object that it works
-/// on is dropped.
+/// log, if there is one. What is deleted: conversations that were not used for `retention`, questions and lasting
+/// grants that ended more than `retention` ago, and remembered texts that a client was shown more than
+/// `quotation_age` ago. A task ends when the object that it works on is dropped.
 pub(super) fn spawn_tasks(
     store: &Arc<Database>,
     approvals: &Arc<ApprovalService>,

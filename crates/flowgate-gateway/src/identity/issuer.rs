@@ -130,8 +130,8 @@ impl Issuer {
         self.usable_keys().map_or(0, |keys| keys.len())
     }
 
-    /// Verifies a token of this issuer for one of these audiences. Fetches the keys if the token names an unknown key;
-    /// if that fails, the token is verified with the cached keys.
+    /// Verifies a token of this issuer for one of these audiences. Fetches the keys if none are valid now, or the token
+    /// names an unknown key; if that fails, the token is verified with the cached keys.
     ///
     /// # Errors
     /// Why the token is refused.

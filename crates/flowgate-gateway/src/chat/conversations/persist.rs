@@ -205,9 +205,10 @@ impl Conversations {
         Ok(session.settled == change_count)
     }
 
-    /// Begins the transaction of a turn with its changes to questions, and joins the labels that other conversations
-    /// of the tenant have written since. The second part of the result is the new record of the labels of the tenant's
-    /// external state; `None` if the turn leaves the record unchanged.
+    /// Begins the transaction of a turn with its changes to questions (approvals that become used or void, grants that
+    /// were removed), and joins the labels that other conversations of the tenant have written since. The second part
+    /// of the result is the new record of the labels of the tenant's external state; `None` if the turn leaves the
+    /// record unchanged.
     ///
     /// # Errors
     /// If the database fails, the record of the labels cannot be read, or the system has no random bytes.

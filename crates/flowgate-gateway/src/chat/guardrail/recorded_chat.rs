@@ -101,6 +101,7 @@ impl<'c> RecordedChat<'c> {
         let messages: &[Message] = &received.request.messages;
         check_completeness(messages)?;
         let sources = with_default_provenance(received.sources.clone(), messages, default_source);
+        // A conversation for this request alone, under the method *everything*.
         let mut session = recorded_elsewhere(client)?;
         session.begin_watching(&client.spec);
         let tools = offered_tools(client, received);

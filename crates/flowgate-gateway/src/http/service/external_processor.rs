@@ -139,6 +139,7 @@ impl GatewayService {
             drop(message);
             let (client, routes) = (stream.client_name().to_owned(), Arc::clone(routes));
             // The task owns the stream while it runs, and gives it back.
+            // The default presence is that of a client that never disconnects: a judgement that has begun is completed.
             let turn = async move {
                 let answer = stream.process(&routes, request, &ClientPresence::default()).await;
                 (stream, answer)
