@@ -5,7 +5,7 @@
 //! [`McpLabel`] is the name that the client gives to the server (not a label of the policy). The model is offered the
 //! whole server as one tool with this name, [`ProviderTool::McpServer`](super::ProviderTool::McpServer). The
 //! credentials are sent only in the request in which the provider calls the server: no description, no debug output and
-//! no error contains them.
+//! no error contains them. The decoders and encoders of [`wire`](crate::wire) read and write such servers.
 
 use std::fmt;
 
