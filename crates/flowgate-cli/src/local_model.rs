@@ -1,5 +1,5 @@
 //! Loads the model that an option such as `--local` names: from a folder, from a GGUF file, or the one that ships with
-//! Flowgate. `screen`, `lm`, some measurements of `bench`, and the screener of a chat use it.
+//! Flowgate. `screen`, `lm`, `replay`, some measurements of `bench`, and the screener of a chat use it.
 
 use std::path::Path;
 

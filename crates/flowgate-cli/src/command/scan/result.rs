@@ -183,7 +183,8 @@ fn not_read(unread: &[UnreadPackage]) -> Vec<String> {
     named.chain(more).collect()
 }
 
-/// Returns a client with what bypasses Flowgate there, such as `Cursor (its own tools, without a hook, web)`.
+/// Returns a client with what bypasses Flowgate there, such as `Cursor (its own tools, without a hook, web)`, where
+/// `web` is a server.
 fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
     let own = bypass.has_own_tools.then(|| {
         match bypass.cover {
