@@ -179,6 +179,7 @@ impl<'e> McpExchange<'e> {
                     fields.push(("status", failure.status.as_u16().into()));
                     fields.extend(failure.detail.as_ref().map(|detail| ("detail", detail.as_str().into())));
                     match failure.cause {
+                        // The database or the audit log failed.
                         RequestErrorCause::Store(why) => (log::LogEvent::Failure, why),
                         _ => (log::LogEvent::Refused, sentence_of(failure.status)),
                     }

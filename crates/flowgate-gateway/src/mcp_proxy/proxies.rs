@@ -122,7 +122,7 @@ impl ConversationProxies {
         if let Some(proxy) = self.proxy_of(conversation, client, &event.server) {
             proxy.end_earlier_conversation();
         }
-        // Rulings about messages that are not stored belong to no input.
+        // Drops the rulings about messages that are not stored: they belong to no input.
         self.take_rulings(&event.server);
         self.hand_over(conversation, client, event)
     }

@@ -255,11 +255,11 @@ impl Conversation {
         self.phase = ConversationPhase::User;
     }
 
-    /// Judges a reply or the reasoning of the model before the user sees it. Withholds a text that a rule forbids. In
-    /// any other text, disarms forbidden URLs, and replaces placeholders, which mean nothing to the user. `label` is
-    /// the label of the step that wrote the text, and `hidden` is the number of hidden regions of the view that the
-    /// step was shown. If the client expects JSON (`is_json`), looks for URLs and placeholders in the decoded strings
-    /// of the JSON text.
+    /// Judges a reply or the reasoning of the model before the user sees it. Disarms forbidden URLs in the text,
+    /// and replaces placeholders, which mean nothing to the user. If a rule forbids the text, the returned reply
+    /// has no text, and the turn keeps the text for the operator. `label` is the label of the step that wrote the
+    /// text, and `hidden` is the number of hidden regions of the view that the step was shown. If the client
+    /// expects JSON (`is_json`), looks for URLs and placeholders in the decoded strings of the JSON text.
     fn judge_text(&mut self, text: &str, label: Label, hidden: usize, is_json: bool) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {

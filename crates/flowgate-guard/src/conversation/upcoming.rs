@@ -42,6 +42,7 @@ impl Conversation {
     /// foreseen. `question` is the question about the call with this index.
     fn upcoming(&self, index: usize, question: &Question) -> Vec<ApprovalRequest> {
         let Some(step) = self.last_step() else { return Vec::new() };
+        // Calls beyond the limit on the calls of a message are refused without a question.
         let later = step.calls.iter().take(self.settings.calls).skip(index + 1).take(MAX_UPCOMING);
         let (method, hidden) = (self.settings.method, step.names.all().len());
         let entries: Vec<_> = later

@@ -518,8 +518,8 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     MarkupEnd { length: is_closed.then_some(inside + 3), read }
 }
 
-/// Returns the length of the tag of BBCode that begins `rest`, in characters; `None` if none does. A value of more
-/// than 200 characters is not recognised.
+/// Returns the length of the tag of BBCode that begins `rest`, in characters; `None` if none does. A tag whose
+/// value has 200 or more characters is not recognised.
 fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
     const NAMES: [&str; 14] = [
         "b", "i", "u", "s", "url", "img", "quote", "code", "color", "size", "list", "center", "font",

@@ -1,5 +1,5 @@
-//! Remembers the texts that were seen in a client's sessions, with their labels, so that a client's message that quotes
-//! one of them carries its label.
+//! Remembers the texts that were seen in a client's sessions, with their labels, so that a message of the client
+//! carries the labels of the texts that it quotes.
 //!
 //! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
 //! sender, except for quotations. Every span of 20 or more letters and digits that was seen with a label carries that
