@@ -1,5 +1,5 @@
-//! Turns matches of a policy's rules into reasons: of the verdict for a call, and of a finding for any other event. The
-//! monitor calls [`Monitor::match_rules`] for each call and each event.
+//! Turns the matches of a policy's rules with an event into reasons. The monitor calls [`Monitor::match_rules`] for each
+//! event: the reasons about a call become a part of its verdict, and those about any other event become findings.
 
 use super::{Monitor, Reason, ReasonKind};
 use crate::eval::{EvalError, Evaluator, Frame, Value};

@@ -52,8 +52,8 @@ pub struct RejudgedCall {
 impl Monitor {
     /// Judges the session of this monitor again under `policy`. Calls `goes_on` before each input, so that the caller
     /// can stop a long run. Returns `None` if `goes_on` returns false, or if this monitor has not
-    /// [recorded](Self::record_inputs) its inputs. Leaves this monitor unchanged. The time is at most the product of
-    /// the numbers of events and of different views.
+    /// [recorded](Self::record_inputs) its inputs. Leaves this monitor unchanged. The time grows at most with the
+    /// number of events times the number of different views.
     pub fn rejudge(&self, policy: Arc<Policy>, goes_on: &mut dyn FnMut() -> bool) -> Option<RejudgedSession> {
         let mut monitor = Self::with_limits(policy, self.limits);
         monitor.parameters = self.parameters.clone();

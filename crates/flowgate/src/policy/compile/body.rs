@@ -1,4 +1,4 @@
-//! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
+//! Compiles the bodies of statements (the indented lines after `if:`): declarations of variables, conditions and
 //! definitions. The result is the query of the statement: its variables with the conditions that an assignment of
 //! values must satisfy. Also checks which events a body reads, since only rules may depend on several events. The
 //! compilers of all statements with conditions call this module.
@@ -173,7 +173,8 @@ impl Compiler<'_> {
     }
 
     /// Compiles `forall:` or `count(...):` with its block. The block has its own variables and conditions, and sees the
-    /// names of the enclosing body.
+    /// names of the enclosing body. In Flowgate's dialect, `count:` without bounds means `count(min=1):`, and causes a
+    /// warning at `span`.
     pub(super) fn quantified(
         &mut self,
         quantifier: &Quantifier,

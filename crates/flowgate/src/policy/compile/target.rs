@@ -1,6 +1,6 @@
-//! Compiles the targets of statements: paths to a region of an event, such as `out.content[*].note`, which a `label`,
-//! `require`, `payload`, `consent`, `endorse` or `role` statement is about. The compiler calls [`Compiler::target`] for
-//! a region of any event, and [`Compiler::argument`] for an argument of a call.
+//! Compiles the targets of `label`, `require`, `payload`, `consent`, `endorse` and `role` statements. A target is the
+//! path to the region of an event that the statement is about, such as `out.content[*].note`. The compiler calls
+//! [`Compiler::target`] for a region of any event, and [`Compiler::argument`] for an argument of a call.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::{Diagnostic, Span};
