@@ -219,7 +219,8 @@ impl TaskSuite {
     /// servers. `after_run` is called after each run; if it returns true (the user has interrupted the command), the
     /// remaining runs are skipped and the result is `None`.
     ///
-    /// The results of runs without an attack (`clean`) are counted by the kind of the task, those of runs under attack together.
+    /// The results of runs without an attack (`clean`) are counted for each kind of task; the results of all runs
+    /// under attack are counted together.
     ///
     /// # Errors
     /// If a run fails.

@@ -152,8 +152,8 @@ impl DetectionRow {
 }
 
 /// Measures every detector, that of the `caller` last, on each part of the texts that has both injections and other
-/// texts; other parts have no row. `step` is called after each text and detector; if it returns true (the user has
-/// interrupted the command), the result is `None`.
+/// texts; other parts have no row. `step` is called whenever a detector has scored a text; if it returns true (the
+/// user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If the model of the caller fails on a text.
@@ -175,6 +175,7 @@ pub fn measure(
                     return Ok(None);
                 }
             }
+            // There are no figures if the part lacks injections or other texts.
             let Some(figures) = figures(&scored, THRESHOLD) else { continue };
             // The flagged texts among the injections, or among the other texts.
             let flagged = |is_injection: bool| {

@@ -131,7 +131,8 @@ impl CorpusCase {
         let mut texts = Vec::new();
         arguments.values().for_each(|value| collect_texts(value, &mut texts));
         texts.retain(|text| !self.prompt.contains(text.as_str()));
-        // Every answer contains a text without characters, so such a text says nothing.
+        // Texts that are empty or white space are left out: they occur in nearly every answer, and say nothing about
+        // the source of a value.
         let needs = self.calls.iter().enumerate().filter(|(_, call)| {
             texts.iter().any(|text| !text.trim().is_empty() && call.answer.contains(text.as_str()))
         });

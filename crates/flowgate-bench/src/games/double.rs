@@ -122,7 +122,7 @@ impl ModelDouble {
         {
             return Completion { calls: vec![call], ..Completion::default() };
         }
-        // The answer has the visible parts that are neither requests of an attacker nor contain markers.
+        // The answer has the visible parts that neither are requests of an attacker nor contain markers.
         let is_answer = |part: &&&String| !is_match(&REQUEST, part) && !is_match(&MARKER, part);
         let mut lines: Vec<&str> = readable.iter().filter(is_answer).map(|part| part.as_str()).collect();
         if self.obeys_texts() && !requests.is_empty() {

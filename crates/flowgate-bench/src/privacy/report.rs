@@ -49,9 +49,9 @@ fn rates(figures: &PrivacyFigures) -> [(&'static str, Rate); 7] {
     ]
 }
 
-/// Returns the figures of one defence as rows for JSON lines and CSV: one row for all tasks, one for each suite and one
-/// for each pattern. Each rate has several columns: its counts, and the ends of its Wilson interval at 95 %. The rate
-/// of a part without cases is null.
+/// Returns the figures of one defence as rows for JSON lines and CSV: one row for all tasks, one for each suite and
+/// one for each pattern. Each rate has several columns: its counts, its value, and the ends of its Wilson interval at
+/// 95 %. The value of a part without cases is null.
 pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
     let row = |scope: TaskGroup| {
         let figures = results.figures(scope);
