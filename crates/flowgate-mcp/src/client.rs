@@ -258,7 +258,7 @@ impl Proxy {
     /// Judges a request. If the request continues a *round*, in which the server has requested input, the client's
     /// responses are recorded and become arguments that are judged with the others. `continuation` is the result of
     /// [`Proxy::take_continuation`] for the request. If it is an error or does not fit its round, the request is
-    /// refused.
+    /// refused. `pending` is the request without its verdict.
     fn judge_round(
         &mut self,
         session: &mut dyn MonitoredSession,

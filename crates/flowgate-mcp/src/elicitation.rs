@@ -287,7 +287,8 @@ impl Proxy {
     }
 
     /// Runs a call that was sent again, if it has the tool and the arguments that the person was asked about, and if
-    /// the decision allows it; refuses it otherwise.
+    /// the decision allows it; refuses it otherwise. `retry` is the remembered call; `name` and `arguments` are the
+    /// tool and the arguments of the call as it was sent again.
     pub(super) fn handle_retry(
         &mut self,
         monitor: &mut Monitor,

@@ -209,7 +209,8 @@ impl SharedSource {
         Ok(Connected { manager, client, issuer: issuer.clone() })
     }
 
-    /// Reads the tokens of a login. The metadata of the issuer was read when the person logged in.
+    /// Reads the tokens of a login from `file`, which must be for the server of this source and, if `issuer` is given,
+    /// from this issuer. The metadata of the issuer was read when the person logged in.
     async fn open(&self, file: &TokenFile, issuer: Option<&SecureUrl>) -> Result<Connected, TokenError> {
         let stored = file.read().and_then(|login| login.for_server(&self.server, issuer, file));
         let login: StoredLogin =

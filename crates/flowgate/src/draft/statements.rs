@@ -153,7 +153,8 @@ fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'st
 }
 
 /// Writes a `payload` statement for the arguments that contain what is said, such as the body of a mail: they may come
-/// from untrusted text. Names at most the first `MAX_NAMED`, the limit of a statement.
+/// from untrusted text. Names at most the first `MAX_NAMED`, the limit of a statement. `name` is the pattern that names
+/// the tool.
 ///
 /// Writes no statement for a tool that only reads, since its requirement permits untrusted text already, and none for a
 /// tool whose effect is unknown, which has no requirement. Writes none for a tool that destroys or runs code either:
