@@ -107,9 +107,9 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
 }
 
 /// Generates a case whose output is a call with the values of the person whom the request names. The regions are the
-/// records of several people, one of whom is this person. `set` is [`CaseSet::Calls`], [`CaseSet::SameValue`], which
-/// gives another person the same values, or [`CaseSet::Reformatted`], which writes the values of the call in another
-/// form.
+/// records of several people, one of whom is this person. `set` is one of three sets: [`CaseSet::Calls`];
+/// [`CaseSet::SameValue`], where another person has the same values; or [`CaseSet::Reformatted`], where the call has
+/// the values in another form.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let count = 4 + random.below(3);
     let mut people = CasePerson::draw_all(random, count);

@@ -138,10 +138,10 @@ fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, 
     server_model(options.api.api(), model, ("--url", url), options.key_from.as_deref()).map(Some)
 }
 
-/// Returns the model that drives the attacker of a search, with the key from the environment variable of
-/// `--attacker-key-from`, at most `--attacker-rate` requests in a minute, and its answers kept in the file of
-/// `--attacker-answers`; `None` if the options do not name both a model and its address. With a `counter`, nothing is
-/// sent: a double that says nothing takes the model's place, and its requests are counted.
+/// Returns the model that drives the attacker of a search; `None` if the options do not name both a model and its
+/// address. The environment variable of `--attacker-key-from` has its key, `--attacker-rate` limits its requests in a
+/// minute, and the file of `--attacker-answers` keeps its answers. With a `counter`, nothing is sent: a double that
+/// says nothing takes the model's place, and the requests to the double are counted.
 #[cfg(feature = "run")]
 pub(super) fn attacker<'c>(
     options: &AttackerArgs,
