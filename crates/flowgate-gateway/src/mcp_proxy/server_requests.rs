@@ -270,9 +270,10 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions. Returns a
-    /// problem instead if the message exceeds a limit, if it is an answer but not the one to the request `id`, or if a
-    /// freeze stops the server, the called tool or a method that the message requests of the client.
+    /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions.
+    /// Returns a problem instead in three cases: the message exceeds a limit; it is an answer, but not to the
+    /// request `id`; or a freeze stops the server, the called tool, or a method that the message requests of the
+    /// client.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,

@@ -1,5 +1,6 @@
-//! Sends requests to an MCP server over streamable HTTP, for `server_requests`, `listening` and `resumption`, and ends
-//! MCP sessions for `request`. A message is sent by a task that may outlive the request of the client.
+//! Sends requests to an MCP server over streamable HTTP ([`McpServerClient`]), for `server_requests`, `listening`
+//! and `resumption`, and ends MCP sessions for `request`. A message is sent by a task that may outlive the request
+//! of the client.
 //!
 //! No redirect is followed, and the proxy variables of the environment are ignored: messages go only to the address
 //! that the operator wrote.

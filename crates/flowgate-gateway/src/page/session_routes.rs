@@ -38,7 +38,8 @@ impl ApprovalService {
     }
 
     /// Begins a session of the person whose key or whose login link the request carries, or who has logged in at an
-    /// issuer in this browser. `address` is the address of the connection.
+    /// issuer in this browser. Returns the reply with the secrets of the session. `address` is the address of the
+    /// connection.
     ///
     /// # Errors
     /// The reply to send if the key or the link is not valid, the login at the issuer is missing or gives the person no

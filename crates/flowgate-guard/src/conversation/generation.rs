@@ -119,11 +119,11 @@ impl Conversation {
         self.phase = ConversationPhase::Showing(label);
     }
 
-    /// Returns the label of what the next step needs, lowered to the clearance of the model. It is the join of the base
-    /// label and of the labels of the regions that the screener's `answer` names, of the regions that the screener may
-    /// not read, and of everything that was omitted from the screener's view. `names` are the regions that this view
-    /// hid or tagged. A missing or invalid answer counts as one that names all of them. Counts the bits of hidden text
-    /// that the choice reveals.
+    /// Returns the label of what the next step needs, lowered to the clearance of the model: the join of the base
+    /// label and of the labels of what is needed. This is each region that the screener's `answer` names, each
+    /// region that the screener may not read, and everything that was omitted from the screener's view. `names` are
+    /// the regions that this view hid or tagged. A missing or invalid answer counts as one that names all of them.
+    /// Counts the bits of hidden text that the choice reveals.
     pub(super) fn needed_label(&mut self, names: &HiddenRegions, answer: Option<&[String]>) -> Label {
         // An answer with an unknown name is invalid.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
