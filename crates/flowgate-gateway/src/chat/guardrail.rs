@@ -9,7 +9,7 @@
 //! * `litellm`: reads and writes the messages of LiteLLM's generic guardrail API.
 //! * `ext_proc`: judges the HTTP requests about which Envoy asks its external processor.
 //! * `recorded_chat`: replays and judges a chat.
-//! * `remembered_chats`: the chats whose answers have not been judged yet.
+//! * `remembered_chats`: remembers the chats whose answers have not been judged yet.
 
 pub(crate) mod ext_proc;
 mod litellm;

@@ -19,11 +19,11 @@ use crate::recorder::Recorder;
 /// The interval at which this gateway renews its leases on conversations: a fraction of the duration of a lease, so
 /// that a failed renewal can be retried.
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(8);
-/// The interval at which expired questions are marked.
+/// The interval at which expired questions are marked, and old questions and lasting grants are deleted.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval at which the head of the audit log is stored if the log has grown since the last stored turn.
 const HEAD_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval at which old conversations, questions and texts are deleted.
+/// The interval at which old conversations and texts are deleted.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The interval at which expired content in the content file of the audit log is deleted. It is long, because a

@@ -1,6 +1,6 @@
 //! Reads the headers of a request for a model: authenticates the client and checks its limits before any of the body is
-//! read. The HTTP service calls it, and hands the result to the module that answers the request: `answer`,
-//! `embeddings`, `count_tokens` or `guardrail`.
+//! read. The HTTP service calls it, and hands the result ([`ModelRouteRequest`]) to the module that answers the
+//! request: `answer`, `embeddings`, `count_tokens` or `guardrail`.
 
 use std::sync::Arc;
 

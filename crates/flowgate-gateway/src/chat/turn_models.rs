@@ -1,6 +1,6 @@
 //! Creates the models of one turn: the model that the client requests, the small model that screens and fills slots,
-//! and the models whose servers run tools of the provider. Each of them has the client's fallbacks. `turn` creates
-//! [`TurnModels`].
+//! and the models whose servers run tools of the provider. Each of them has the client's fallbacks, except for the
+//! model of a tool whose calls must not run twice. `turn` creates [`TurnModels`].
 
 use std::sync::Arc;
 
