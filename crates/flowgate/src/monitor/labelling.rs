@@ -195,9 +195,9 @@ impl Monitor {
         }
     }
 
-    /// Raises the labels of an event to its floors: those of its `source`, and those that the caller gave
-    /// (`caller_floors`). This comes last, since no statement may lower a label below a floor. `is_failure` states
-    /// whether the event is the outcome of a failed call.
+    /// Raises the labels of an event to its floors: those of its `source`, and those that the program which pushed the
+    /// event gave (`caller_floors`). Must be called after all statements were applied, since none may lower a label
+    /// below a floor. `is_failure` states whether the event is the outcome of a failed call.
     fn raise_to_floors(
         &mut self,
         id: EventId,

@@ -1,5 +1,5 @@
-//! Computes what the policy says about a tool before any call. This is the label up to which its calls can be
-//! permitted, the label that its outputs can carry, and which arguments are payload, endorsed or covered by a consent.
+//! Computes what the policy says about a tool before any call: up to which label its calls can be permitted, which label
+//! its outputs can carry, and which arguments are payload, endorsed or covered by a consent.
 //! `flowgate-guard` chooses the label of a step by these bounds: initially, a step is shown only regions that flow to
 //! the strictest requirement of the tools on offer.
 //!
@@ -190,9 +190,12 @@ impl Monitor {
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
-    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, no `require` for the tool can
-    /// fail (see `cannot_fail`), and the label flows to the greatest label at which the policy permits the decision to
-    /// call the tool (`decision_bound`). `false` can also mean that this is unknown.
+    /// the trace are. `false` can also mean that this is unknown. True under three conditions:
+    ///
+    /// * no rule can stop calls of the tool; `log` rules stop none;
+    /// * no `require` for the tool can fail (see `cannot_fail`);
+    /// * the label flows to the greatest label at which the policy permits the decision to call the tool
+    ///   (`decision_bound`).
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         // `named` is the name that the rule requires of the tool; without one, it may be any tool.
         let can_stop = |variable: &EventVariable| {

@@ -133,8 +133,8 @@ impl Monitor {
         }
     }
 
-    /// Returns an upper bound on the labels of two kinds of answers that a view at `bound` could show in place of
-    /// `event`, and whose labels do not follow from statements about their content. The first is the report of a failed
+    /// Returns an upper bound on the labels of two kinds of answers. A view at `bound` could show them in place of
+    /// `event`, but their labels do not follow from statements about their content. The first is the report of a failed
     /// call. The second is an answer whose text and structured form differ; it carries the labels of those `statements`
     /// that are about the structured form. The result flows to `bound`.
     fn label_outside_content(&self, event: &Event, statements: &[&LabelStatement], bound: &Label) -> Label {

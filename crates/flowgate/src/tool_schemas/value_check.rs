@@ -1,6 +1,6 @@
-//! Walks the statements of a policy, and warns if a statement compares an argument with a constant that the argument
-//! can never equal, since the schema of the argument does not permit this value. [`ToolSchemas::diagnostics`] calls
-//! [`diagnostics`].
+//! Walks the statements of a policy, and warns about constants that an argument can never equal: a statement compares
+//! the argument with the constant, but the schema of the argument does not permit this value.
+//! [`ToolSchemas::diagnostics`] calls [`diagnostics`].
 
 use std::collections::BTreeSet;
 

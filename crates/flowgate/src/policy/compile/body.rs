@@ -606,9 +606,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a body declares a variable without a list, which ranges over the whole trace. That is the case if a
-/// line contains a declaration `x: T` outside of `(x: T) in LIST`: it then has more declarations (`typed`) than
-/// declarations with a list (`ranged`).
+/// Returns whether a body declares a variable without a list, which ranges over the whole trace. A line contains such a
+/// declaration if it has more declarations `x: T` (`typed`) than declarations with a list, `(x: T) in LIST` (`ranged`).
 fn has_free_variable(body: &ConditionBody) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);

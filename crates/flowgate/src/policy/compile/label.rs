@@ -152,7 +152,7 @@ impl Compiler<'_> {
     }
 
     /// Adds `dims`, the dimensions of the element `part`, to the dimensions of a label. Fails if the label already has
-    /// an element of one of them, since one of the two elements would have no effect.
+    /// an element in one of these dimensions, since a label has one element in each dimension.
     fn add_dimensions(
         &mut self,
         label: &mut LabelPlan,
