@@ -61,6 +61,7 @@ impl ModelRoutes {
             return Some(HttpReply::empty(StatusCode::ACCEPTED));
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
+        // The message `subscriptions/listen` opens a listening stream, whose reply can only be a stream.
         if matches!(request.place, ClientPlace::ListeningStream(_)) && !request.streams {
             let why = "the messages of a server are sent as a stream, which this request does not accept: \
                 send `accept: text/event-stream`";

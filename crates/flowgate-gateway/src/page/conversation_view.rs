@@ -56,9 +56,10 @@ pub(crate) struct RequestedConversation {
 }
 
 impl ModelRoutes {
-    /// Reads the conversation with the `client` and the `name` in the query of the request, if the person may see its
-    /// tenant. The query can also have the number of the first event to show (`from`), and the `version` of an earlier
-    /// answer: if it is still the present one, nothing else is read.
+    /// Reads the conversation with the `client` and the `name` in the query of the request, if the person may see
+    /// its tenant. The query can also have the number of the first event to show (`from`), and the `version` of an
+    /// earlier answer: if it is still the present one, nothing else is read, and the result says that the
+    /// conversation is unchanged.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, the query is malformed, there is no such conversation, it
