@@ -208,8 +208,9 @@ impl Monitor {
         let policy = Arc::clone(&self.policy);
         let plan = &policy.plan;
         let tool = source.tool.as_ref();
-        // For the outcome of a failed call, `origin.raised` records only the label that every answer of the tool carries
-        // because of rules. The caller's floor includes this label, but also covers the content of a possible answer.
+        // For the outcome of a failed call, `origin.raised` records only the label that every answer of the tool
+        // carries because of rules. The caller's floor includes this label, but also covers the content of a possible
+        // answer.
         let of_any_answer = tool.filter(|_| is_failure).map(|tool| self.output_floor(tool));
         // The call, if a part of its output may be independent of arguments.
         let is_independent = tool.is_some_and(|tool| self.has_independent_output(tool));

@@ -155,6 +155,7 @@ impl Monitor {
             }
             EventBody::Output(_) => {
                 let call = event.call.and_then(|call| self.trace().event(call));
+                // Empty for an output that answers no call.
                 let tool = call.and_then(|call| call.tool()).map(ToString::to_string).unwrap_or_default();
                 if is_trusted && text == value {
                     found.trusted_answer.get_or_insert(tool);

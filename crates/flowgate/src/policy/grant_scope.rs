@@ -37,8 +37,8 @@ impl GrantScope {
 }
 
 impl fmt::Display for GrantScope {
-    /// Writes the scope in the words of the policy language: `conversation`, `30 days`. The scope of a statement without
-    /// `grant` has no word there, and is written as `call`.
+    /// Writes the scope in the words of the policy language: `conversation`, `30 days`. The scope of a statement
+    /// without `grant` has no word there, and is written as `call`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call => f.write_str("call"),

@@ -94,9 +94,9 @@ impl ValueChecker<'_> {
     }
 
     /// Checks the constants with which one `side` of a comparison is compared. The side must be an argument that is a
-    /// list (with `is_list`) or is not one (without). Reports each constant that the schemas do not permit as an item of
-    /// the list, or as the argument itself. Reports nothing if the side is no such argument, or if its schema does not
-    /// list the permitted values. `paths` resolves the names in the statement.
+    /// list (with `is_list`) or is not one (without). Reports each constant that the schemas do not permit as an item
+    /// of the list, or as the argument itself. Reports nothing if the side is no such argument, or if its schema does
+    /// not list the permitted values. `paths` resolves the names in the statement.
     fn check_values(&mut self, paths: &StatementPaths<'_>, side: &Expr, is_list: bool, constants: &[&Expr]) {
         let Some(path) = paths.path_of(side) else { return };
         let Some(steps) = path.below_arguments().filter(|steps| !steps.is_empty()) else { return };

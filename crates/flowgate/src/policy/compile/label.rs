@@ -18,8 +18,8 @@ const RESERVED: [&str; 5] = ["top", "bottom", "as", "if", "for"];
 impl Compiler<'_> {
     /// Declares the label space of the policy from all its `lattice` statements. A dimension without a purpose
     /// expresses integrity if it is named `integrity`, and confidentiality otherwise. A dimension with an error is
-    /// reported and omitted. If the dimensions together exceed a limit of the label space, this is reported as well, and
-    /// the policy has none of them.
+    /// reported and omitted. If the dimensions together exceed a limit of the label space, this is reported as well,
+    /// and the policy has none of them.
     pub(super) fn dimensions(&mut self, file: &PolicyFile) {
         let mut dimensions: Vec<Dimension> = Vec::new();
         let mut spans = Vec::new();

@@ -123,6 +123,7 @@ impl Compiler<'_> {
                         let known: Vec<&str> = scope.names().collect();
                         return self.unknown_name("variable", name, &current.span, &known);
                     };
+                    // A name that a line defines (`NAME := VALUE`) has a slot, but is no variable.
                     if self.variable(scope, root).is_none() {
                         let help = "write a path from a variable of an event or of its items";
                         return self.fail("region", &current.span, format!("`{name}` is not a region"), help);

@@ -56,8 +56,8 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
 /// `rules` evaluates them once, when the event arrives.
 ///
 /// The result of a condition that reads other events may change later, so such a condition is left out: one that calls
-/// a predicate which reads other events, contains a block such as `forall:`, or reads the calls that a message proposes.
-/// `looks_around` says for each predicate, by its index, whether it reads other events.
+/// a predicate which reads other events, contains a block such as `forall:`, or reads the calls that a message
+/// proposes. `looks_around` says for each predicate, by its index, whether it reads other events.
 pub(crate) fn single_variable_conditions(
     items: &[QueryItem],
     slot: VariableSlot,
