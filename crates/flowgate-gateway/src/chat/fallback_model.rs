@@ -67,7 +67,7 @@ impl<'a> FallbackModel<'a> {
     }
 
     /// Asks a model, and counts the tokens that it uses. If the future is dropped because the client has disconnected,
-    /// the estimate so far counts: `pending` is then dropped too, and adds it.
+    /// the estimate of the tokens so far counts: the variable `pending` has it, and adds it when it is dropped.
     async fn ask_counted(
         &self,
         model: &RemoteModel,

@@ -145,7 +145,7 @@ async fn add_chat(
 }
 
 /// Reports what the policy hides from the model: to the operator in the log and, if the client asks for an explanation,
-/// in a header of the answer, be it streamed (`stream`) or not (`report`).
+/// in a header of the answer. A streamed answer takes the header from `stream`, any other from `report`.
 pub(super) async fn report_hidden(
     turn: &TurnRequest<'_>,
     session: &mut ConversationState,

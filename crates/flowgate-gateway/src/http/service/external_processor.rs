@@ -248,7 +248,7 @@ impl GrpcReader {
         if self.read().await? { Ok(()) } else { Err(StreamFailure::Malformed) }
     }
 
-    /// Reads what arrives next. Returns false at the end of the stream.
+    /// Reads what arrives next. Returns false at the end of the stream. Fails if the stream breaks off.
     async fn read(&mut self) -> Result<bool, StreamFailure> {
         loop {
             match self.body.frame().await {
