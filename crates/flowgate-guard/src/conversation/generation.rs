@@ -108,6 +108,7 @@ impl Conversation {
         self.numbers.count_screening();
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         let ConversationPhase::Screening(names) = phase else {
+            // The phase is `Filtering`: the answer selects the tools of this turn.
             let selector = self.settings.method.tool_selector();
             self.turn.selected_tools =
                 Some(selector.map(|selector| selector.parse_answer(completion)).unwrap_or_default());

@@ -107,6 +107,7 @@ impl Conversation {
         let (output_id, event) = self.handed.answer(id, self.monitor.trace())?;
         let EventBody::Output(output) = &event.body else { return None };
         let is_same = match content {
+            // The answer may be recorded as a string, or as a list with one block.
             [Part::Text(text)] => single_text(&output.content) == Some(text.as_str()),
             parts => output.content == parts.iter().map(super::merge::to_content_block).collect::<Value>(),
         };
