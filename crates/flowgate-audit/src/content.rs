@@ -6,8 +6,8 @@
 //! of the entry. The number of the line, the time and the names stay readable, as they are in the log, so that content
 //! can be selected and deleted without a key. A file may have plain entries and sealed ones.
 //!
-//! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
-//! and is truncated when the log is opened again; a line without an entry has lost its content.
+//! An entry is written before its line. An entry without a line therefore belongs to an event that was never
+//! recorded, and is removed when the log is opened again; a line without an entry has lost its content.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};

@@ -1,5 +1,5 @@
-//! Encrypts the contents of an audit log that were written without a key, and again those that were encrypted with an
-//! earlier key. `flowgate database encrypt` calls [`seal_contents`].
+//! Encrypts the existing contents of an audit log with the present key: those that were written without a key, and
+//! those that an earlier key has encrypted. `flowgate database encrypt` calls [`seal_contents`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write as _};

@@ -1,5 +1,6 @@
-//! Writes and verifies the audit log, an append-only file of the gateway's verdicts, of its questions to people, and of
-//! their decisions. Any change to the file is detectable.
+//! Writes and verifies the audit log, an append-only file of the gateway's verdicts, of its questions to people, and
+//! of their decisions. Any changed, removed or inserted line is detectable; missing lines at the end are detectable
+//! only by a head that is kept elsewhere.
 //!
 //! Every line is a JSON object with the hash of the previous line. After every few lines, the writer adds a *head*, a
 //! line with a signature of everything before it. No line contains the content of messages or calls. If the operator

@@ -2,7 +2,8 @@
 //!
 //! A log alone cannot show that lines are missing at its end: truncated after a head, it is still consistent. The
 //! person who verifies the log therefore supplies the hash of a head or the number of a line from elsewhere. The
-//! command `flowgate audit verify` calls [`verify`].
+//! command `flowgate audit verify` calls [`verify`]. Other readers of whole logs, such as `flowgate audit show`, use
+//! [`VerifiedRecords`], which checks each line as it is read.
 
 use std::io::BufRead;
 

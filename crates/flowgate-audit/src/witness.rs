@@ -1,6 +1,6 @@
-//! Writes the lines that a witness receives, reads a witness's record of logs, and compares a log with this record. The
-//! record is a file outside the gateway with signed heads of logs, one per line. The writer of a log, the gateway at its
-//! start and `flowgate audit` use this file.
+//! Writes the lines that a witness receives, reads a witness's record of logs, and compares a log with this record.
+//! The record is a file outside the gateway with signed heads of logs, one per line. The writer of a log, the gateway
+//! at its start and `flowgate audit` call this module.
 //!
 //! A log and its database still agree with each other if both were restored to the same earlier state. A witness that
 //! has received a later head shows what was lost.

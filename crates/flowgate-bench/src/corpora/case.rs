@@ -1,6 +1,7 @@
-//! Defines the form into which every benchmark is read, so that one double and one runner serve all benchmarks. A *case* is a request of a user with
-//! a list of calls, each of which belongs to the user's task or to an attack. Each call states which earlier answers the double must see before it
-//! can make the call.
+//! Defines the form into which every benchmark is read, so that one double and one runner serve all benchmarks. A
+//! *case* is a request of a user with a list of calls, each of which belongs to the user's task or to an attack. Each
+//! call states which earlier answers the double must see before it can make the call. The readers of the benchmarks
+//! create the cases, and [`run`](super::run) runs them.
 
 use flowgate::draft::{DescribedTool, DraftOptions, ToolHints, draft_policy};
 use flowgate::trace::Tool;

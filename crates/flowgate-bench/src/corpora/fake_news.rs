@@ -1,6 +1,8 @@
-//! Reads pairs of a legitimate and a fake news article, and questions about them. The articles are those of *Automatic Detection of Fake News*
-//! (Pérez-Rosas et al., 2018); *Permissive Information-Flow Analysis*, section 4.5, uses them for its news data set.
-//! [`NewsSet::of_pairs`](crate::propagation::NewsSet::of_pairs) builds such a data set from the pairs and the questions.
+//! Reads pairs of a legitimate and a fake news article, and questions about them. The articles are those of
+//! *Automatic Detection of Fake News* (Pérez-Rosas et al., 2018); *Permissive Information-Flow Analysis*, section
+//! 4.5, uses them for its news data set. [`NewsSet::of_pairs`](crate::propagation::NewsSet::of_pairs) builds such a
+//! data set from the pairs and the questions that [`load_news_pairs`] returns. [`load_news_articles`] reads the pairs
+//! alone, for a model that writes questions.
 //!
 //! The folder is `fakeNewsDataset` as its authors publish it, or one that contains it: `legit/NAME.legit.txt` and `fake/NAME.fake.txt` are
 //! one pair. Their questions are not public, so the folder also has a file `questions.jsonl`, one object a line:
