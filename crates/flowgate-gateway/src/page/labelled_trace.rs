@@ -224,9 +224,9 @@ impl<'m> LabelledTrace<'m> {
         self.shown.binary_search(&id).ok()
     }
 
-    /// Returns a verdict as JSON. The caller has checked that the clearance covers its label. Reasons that name a
-    /// region that the clearance does not cover are left out. `number` is the number of the event that follows the
-    /// verdict.
+    /// Returns a verdict as JSON. The caller has checked that the clearance covers the label of the verdict.
+    /// Reasons that name a region that the clearance does not cover are left out. `number` is the number of the
+    /// event that follows the verdict.
     fn verdict(&self, number: usize, verdict: &CallVerdict) -> Value {
         let outcome = match verdict.outcome {
             Outcome::Permit => "permitted",

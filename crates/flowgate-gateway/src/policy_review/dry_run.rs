@@ -233,9 +233,10 @@ fn stopped_count(findings: &[EventFinding]) -> usize {
     stopping.map(|finding| finding.event).collect::<BTreeSet<EventId>>().len()
 }
 
-/// Returns a call whose verdict changes as JSON, with the reasons under each policy. `old` is the call under the policy
-/// in force (`own`), and `new` the same call under the edited one. `differs` says whether the call had another verdict
-/// in the conversation itself than in the replay under the policy in force.
+/// Returns, as JSON, a call whose verdict changes, with the reasons under each policy. `conversation` is the name
+/// of the conversation. `old` is the call under the policy in force (`own`), and `new` the same call under the
+/// edited one. `differs` says whether the call had another verdict in the conversation itself than in the replay
+/// under the policy in force.
 fn change(
     conversation: &str,
     old: &RejudgedCall,
