@@ -58,7 +58,7 @@ impl<'f> UnopenedLog<'f> {
     /// # Errors
     /// Fails if the log cannot be read.
     pub fn id(&mut self) -> Result<Option<LineHash>, AuditErrorKind> {
-        // The size of the complete lines, in bytes: 0 if there is none.
+        // The size of the complete lines, in bytes, when the end of the log was found; 0 if there were none.
         let whole = self.whole;
         let mut lines = self.lines()?;
         Ok(match lines.next().map_err(AuditErrorKind::Read)? {
@@ -112,8 +112,10 @@ impl<'f> UnopenedLog<'f> {
 
 impl DatabaseLogAnchors {
     /// Returns the contradiction between this record and a log that is about to be opened; `None` if they agree. They
-    /// contradict each other if a recorded line is missing or different, if the recorded log is missing, or if the
-    /// database has no record of a log with events.
+    /// contradict each other if the recorded line is missing in the log or different, if the database has recorded
+    /// another log of this gateway and not this one, or if the database has recorded no log although this one has
+    /// events. The last is no contradiction if an earlier version of the gateway, which recorded no logs, used the
+    /// database.
     ///
     /// # Errors
     /// Fails if the log cannot be read.

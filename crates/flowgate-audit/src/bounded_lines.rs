@@ -1,6 +1,6 @@
-//! Reads the lines of a file from its beginning, in bounded memory: a line that is longer than a limit is reported and
-//! not read. The readers of audit logs, of their files of contents and of witness files use this module, except `tail`,
-//! which reads a log backwards.
+//! Reads the lines of a file from its beginning, in bounded memory: a line that is longer than a limit is reported
+//! and not read. The readers of audit logs, of their files of contents and of witness files use this module; `tail`,
+//! which reads a log backwards, does not.
 
 use std::io::{self, BufRead};
 

@@ -1,5 +1,6 @@
-//! Computes the hash chain of the lines of a log, and signs and checks *heads*: lines whose signature covers all lines
-//! before them. The writer of a log, its verifier and the reader of its end (`tail`) share these functions.
+//! Builds, signs and checks *heads*: lines whose signature covers all lines before them, since each line has the hash
+//! of the line before it. Also defines [`LogHead`], the number and the hash of a line, which a party outside the
+//! gateway can keep. The writer of a log, its verifier and the reader of its end (`tail`) share these functions.
 
 use super::key::{AuditKey, AuditPublicKey};
 use super::line_hash::{LineHash, hex, parse_hex};

@@ -1,4 +1,5 @@
-//! Defines [`ConfigurationCause`]: what made the gateway load a configuration, as the audit log records it.
+//! Defines [`ConfigurationCause`]: what made the gateway load a configuration. The gateway states it in an
+//! [`AuditEvent`](super::AuditEvent) for each configuration that it loads.
 
 /// What made the gateway load a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 //! of the entry. The number of the line, the time and the names stay readable, as they are in the log, so that content
 //! can be selected and deleted without a key. A file may have plain entries and sealed ones.
 //!
-//! An entry is written before its line. An entry without a line therefore belongs to an event that was never recorded,
-//! and is truncated when the log is opened again; a line without an entry has lost its content.
+//! An entry is written before its line. An entry without a line therefore belongs to an event that was never
+//! recorded, and is removed when the log is opened again; a line without an entry has lost its content.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -163,7 +163,7 @@ pub(super) struct OpenedContent {
 }
 
 impl OpenedContent {
-    /// Reads the members `salt` and `content` of an object.
+    /// Reads the members `salt` and `content` of an object; `None` if one of the two is missing or malformed.
     fn read(value: &Value) -> Option<Self> {
         let salt = parse_hex(value.get("salt")?.as_str()?)?;
         Some(Self { salt, content: value.get("content")?.as_str()?.to_owned() })
@@ -255,7 +255,8 @@ impl ContentEntry {
         }
     }
 
-    /// Returns the entry with a readable content. `previous` is the hash of the line before the entry's line in the log.
+    /// Returns the entry with a readable content: decrypts a sealed content with `cipher`, and leaves a plain one as
+    /// it is. `previous` is the hash of the line before the entry's line in the log.
     ///
     /// # Errors
     /// If the content is sealed by another key, or was altered or moved.

@@ -9,8 +9,9 @@ const MAX_ID: usize = 16;
 /// Encrypts and decrypts contents. A sealed text has the form `FORM:KEY:DATA`: the version of the form, the id of the
 /// key in hexadecimal digits, and the encrypted text.
 pub trait ContentCipher: fmt::Debug + Send + Sync {
-    /// Encrypts a text such that it can be decrypted only with the same `place`. Returns `None` if that is not
-    /// possible, for example because the operating system has no random bytes.
+    /// Encrypts a text such that it can be decrypted only with the same `place`, which identifies where the text is
+    /// stored. Returns `None` if the text cannot be encrypted, for example because the operating system has no random
+    /// bytes.
     fn seal(&self, text: &str, place: &[u8]) -> Option<String>;
 
     /// Decrypts a text that was encrypted for this place.

@@ -73,7 +73,9 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
         Ok(contents)
     }
 
-    /// Returns the content of the next line of the log. Must be called for every line, in order.
+    /// Returns the content of `record`, the next line of the log. [`LineContent::Gone`] means that the content was
+    /// deleted or lost, and [`LineContent::Nothing`] that the line never had content. Must be called for every line, in
+    /// order.
     ///
     /// # Errors
     /// Fails if the content is not the recorded one, or it is encrypted and the reader does not have its key.
@@ -83,6 +85,7 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
         match self.compare(record)? {
             ComparedContent::Nothing => Ok(LineContent::Nothing),
             ComparedContent::Gone => Ok(LineContent::Gone),
+            // The entry is readable, so there is always a content.
             ComparedContent::Kept(entry) => {
                 Ok(entry.into_content().map_or(LineContent::Gone, LineContent::Kept))
             }

@@ -1,5 +1,5 @@
-//! Encrypts the contents of an audit log that were written without a key, and again those that were encrypted with an
-//! earlier key. `flowgate database encrypt` calls [`seal_contents`].
+//! Encrypts the existing contents of an audit log with the present key: those that were written without a key, and
+//! those that an earlier key has encrypted. `flowgate database encrypt` calls [`seal_contents`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write as _};
@@ -12,9 +12,10 @@ use super::error::{AuditError, AuditErrorKind};
 use super::log_files::{lock, restrict_to_owner, sync_folder};
 use super::verify::VerifiedRecords;
 
-/// Encrypts all contents next to the log `log` with the first key of `cipher`, whose other keys open those that were
-/// encrypted before. Returns the number of encrypted contents; 0 if there is no file of contents. The log stays as it
-/// is. Contents of events that were never recorded are left out. An interrupted run leaves the file unchanged.
+/// Encrypts all contents of the log `log` with the first key of `cipher`. The contents that are encrypted already are
+/// decrypted first, each with the one of the keys that encrypted it. Returns the number of encrypted contents; 0 if
+/// there is no file of contents. The log stays as it is. Contents of events that were never recorded are left out. An
+/// interrupted run leaves the file unchanged.
 ///
 /// # Errors
 /// If another process has the log open, a file cannot be read or written, a key is missing, or a content is not the one

@@ -1,5 +1,6 @@
-//! Writes and verifies the audit log, an append-only file of the gateway's verdicts, of its questions to people, and of
-//! their decisions. Any change to the file is detectable.
+//! Writes and verifies the audit log, an append-only file of the gateway's verdicts, of its questions to people, and
+//! of their decisions. Any changed, removed or inserted line is detectable; missing lines at the end are detectable
+//! only by a head that is kept elsewhere.
 //!
 //! Every line is a JSON object with the hash of the previous line. After every few lines, the writer adds a *head*, a
 //! line with a signature of everything before it. No line contains the content of messages or calls. If the operator
@@ -324,10 +325,11 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Records an event and returns the number of its line. The line is in the file when this returns.
+    /// Records an event and returns the number of its line. The line is in the file when this function returns.
     ///
     /// # Errors
-    /// Fails if the line cannot be written. Nothing is recorded then until the file can be written again.
+    /// Fails if the line cannot be written; nothing is recorded then until the file can be written again. Fails also
+    /// if the line cannot be synced to disk; nothing is recorded then until the log is opened again.
     pub fn append(&self, time: Timestamp, event: &AuditEvent) -> Result<u64, AuditError> {
         self.state()?.append(time, event, None)
     }
@@ -350,8 +352,8 @@ impl AuditLog {
     }
 
     /// Signs everything recorded so far. Returns the head, and the signed line that a witness receives for it.
-    /// `gives_up` names lines of the log that the operator has declared lost; the witness then does not expect them any
-    /// longer.
+    /// `gives_up` names lines, of this log or of an earlier one with the same key, that the operator has declared
+    /// lost; the witness then does not expect them any longer.
     ///
     /// # Errors
     /// Fails if the head cannot be written.
@@ -539,7 +541,7 @@ impl AuditLogState {
     }
 
     /// Writes a line in one call, so that a killed process leaves at most one partial line. Returns the number of the
-    /// line.
+    /// line. If the write fails, the next call of [`Self::ensure_writable`] removes the partial line.
     fn write(&mut self, mut line: String) -> Result<u64, AuditError> {
         let (seq, hash) = (self.next, LineHash::of_line(line.as_bytes()));
         line.push('\n');
@@ -586,8 +588,9 @@ impl AuditLogState {
         }
     }
 
-    /// Truncates the log and the file of contents to their complete lines. Fails if the log is shorter than what was
-    /// written to it, since complete lines are then lost.
+    /// Removes what a failed write left: a partial last line of the log, and in the file of contents a partial entry
+    /// and the entry whose line was not written. Fails if the log is shorter than what was written to it, since
+    /// complete lines are then lost.
     fn repair(&mut self) -> Result<(), AuditErrorKind> {
         let length = self.file.metadata().map_err(AuditErrorKind::Write)?.len();
         if length < self.length {

@@ -11,7 +11,7 @@ use crate::error::{AuditError, AuditErrorKind};
 use crate::file_lock;
 
 /// Locks a log against other processes, by a lock on `FILE.lock` in the same folder. The returned file holds the lock
-/// until it is dropped.
+/// until it is dropped. Fails if another process still has the lock after the time that [`file_lock::acquire`] waits.
 pub(crate) fn lock(path: &Path) -> Result<File, AuditError> {
     let path = &append_extension(path, "lock");
     let failed = |failure| AuditError::new(path, failure);

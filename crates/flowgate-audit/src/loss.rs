@@ -1,5 +1,6 @@
 //! Defines [`AuditLoss`], the ways in which a log can contradict the record of the log in a database or at a witness,
-//! with their texts for the operator. `anchor` and `witness` detect these losses.
+//! with their texts for the operator. `anchor` and `witness` detect these losses. Also defines [`LogAnchor`], the record
+//! of one log.
 
 use std::fmt;
 

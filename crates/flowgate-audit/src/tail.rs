@@ -33,10 +33,10 @@ pub(super) struct LogTail {
     pub(super) whole: u64,
 }
 
-/// Finds the end of a log: the number of its next line, the hash of its last line, and the number of lines since the
-/// last head. Checks the chain backwards, up to the line before that head. If the last [`MAX_BACK`] lines contain no
-/// head, checks only these lines, and `unsigned` is `MAX_BACK`. In a log without a complete line, the next line has the
-/// number 0.
+/// Finds the end of a log: the number of its next line, the hash of its last line, the number of lines since the last
+/// head (`unsigned`), and the size of the complete lines (`whole`). Checks the chain backwards, up to the line before
+/// that head. If the last [`MAX_BACK`] lines contain no head, checks only these lines, and `unsigned` is `MAX_BACK`.
+/// In a log without a complete line, the next line has the number 0.
 ///
 /// # Errors
 /// If the log cannot be read, was created with another key, or has an end that is not a chain.

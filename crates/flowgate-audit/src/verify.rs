@@ -2,7 +2,8 @@
 //!
 //! A log alone cannot show that lines are missing at its end: truncated after a head, it is still consistent. The
 //! person who verifies the log therefore supplies the hash of a head or the number of a line from elsewhere. The
-//! command `flowgate audit verify` calls [`verify`].
+//! command `flowgate audit verify` calls [`verify`]. Other readers of whole logs, such as `flowgate audit show`, use
+//! [`VerifiedRecords`], which checks each line as it is read.
 
 use std::io::BufRead;
 
@@ -99,8 +100,9 @@ impl<R: BufRead> VerifiedRecords<R> {
     }
 
     /// Reads the next line, and checks its number and the hash of the line before it. If the line is an opening, also
-    /// checks the format and the key; if it is a head, also the signature. Returns `None` at the end of the log. Fails
-    /// if a check fails, or if the log is empty.
+    /// checks the format and the key; if it is a head, also the signature. Returns `None` at the end of the log.
+    /// Fails if a check fails, if the log is empty or does not begin with an opening, or if the line is partial or
+    /// too long.
     fn read(&mut self) -> Result<Option<AuditRecord>, VerifyErrorKind> {
         let seq = self.seq();
         let line = match self.lines.next().map_err(|error| VerifyErrorKind::Read(error.to_string()))? {

@@ -1,6 +1,6 @@
-//! Writes the lines that a witness receives, reads a witness's record of logs, and compares a log with this record. The
-//! record is a file outside the gateway with signed heads of logs, one per line. The writer of a log, the gateway at its
-//! start and `flowgate audit` use this file.
+//! Writes the lines that a witness receives, reads a witness's record of logs, and compares a log with this record.
+//! The record is a file outside the gateway with signed heads of logs, one per line. The writer of a log, the gateway
+//! at its start and `flowgate audit` call this module.
 //!
 //! A log and its database still agree with each other if both were restored to the same earlier state. A witness that
 //! has received a later head shows what was lost.
@@ -295,8 +295,9 @@ impl WitnessRecord {
         witnessed.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
     }
 
-    /// Returns the loss of a log that is about to be opened: the witness has received the lines of a log with the same
-    /// key, and the last of these lines is not in this log. `None` if there is no such line.
+    /// Returns a loss of the logs with the key of this log, which is about to be opened: the last line that the witness
+    /// has received of such a log, if this log does not contain the line. `None` if this log contains the last received
+    /// line of every log with its key.
     ///
     /// # Errors
     /// Fails if the log cannot be read.

@@ -1,8 +1,10 @@
-//! Identifies the code of this program in the manifest of a run. `build.rs` computes the digest of the sources of the
-//! monitor, the detectors, the methods, the models' wire formats and the suites.
+//! Identifies the code of this program in the manifest of a run, by digests that `build.rs` computes. The suites put
+//! `code_digest` into their manifests: the digest of the sources of the monitor, the detectors, the methods, the
+//! models' wire formats and the suites.
 //!
-//! The digest says which code recorded a run. It decides nothing: [`verify`](crate::verify) compares the figures, and
-//! adds a note if the digest differs from that of the program.
+//! This digest says which code recorded a run. It decides nothing: [`verify`](crate::verify) compares the figures,
+//! and adds a note if the digest differs from that of the program. `screener_digest` is the exception: `verify`
+//! compares it in place of figures that only a program with a local model can repeat.
 
 use serde_json::Value;
 

@@ -84,9 +84,9 @@ fn part(line: &Value) -> &str {
     }
 }
 
-/// Returns the panels for one game or part of the tasks: two with measures of the games, one of the privacy suite, one of
-/// the agents. A run has the figures of one suite, so a comparison usually leaves panels without figures; [`drawing`] returns
-/// `None` for these.
+/// Returns the panels for one game or part of the tasks: two with measures of the games, one of the privacy suite,
+/// one of the agents. Each axis is a pair: the name of its figure and its title. A run has the figures of one suite,
+/// so a comparison usually leaves panels without figures; [`drawing`] returns `None` for these.
 fn panels(part: &str) -> [Panel<'_>; 4] {
     let panel = |title: &str, x: (&'static str, &'static str), y: (&'static str, &'static str)| Panel {
         title: format!("{title}: {part}"),

@@ -177,6 +177,7 @@ impl CorpusSuite {
                         .to_owned(),
                 )
             })?;
+            // What happened to each call of the case.
             let fates = run::run_case(policy, set, case, method)
                 .map_err(|problem| CorpusError::new(&case.name, problem))?;
             rows.push(CaseRow::new(case, method, fates));

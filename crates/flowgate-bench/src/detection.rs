@@ -1,9 +1,10 @@
 //! Measures detectors of prompt injections on labelled texts, such as those of PromptShield. `flowgate bench injections` is the command.
 //!
-//! The detectors of every run need no language model: the function `prompt_injection` of policies, the small classifier
-//! with learned weights, and the filter of AgentSecBench's defences. A classifier of the caller, such as a model in a
-//! folder, can be one more detector ([`CallerDetector`]). The figures are PromptShield's: the area under the ROC curve,
-//! and the share of injections that are found if few other texts are flagged. No detector was adjusted to these texts.
+//! Every run measures three detectors, which need no language model: the function `prompt_injection` of policies, the
+//! small classifier with learned weights, and the filter of AgentSecBench's defences. A classifier of the caller,
+//! such as a model in a folder, can be one more detector ([`CallerDetector`]). The figures are PromptShield's: the
+//! area under the ROC curve, and the share of injections that are found if few other texts are flagged. None of the
+//! three detectors was adjusted to the labelled texts.
 
 use std::fmt;
 
@@ -151,8 +152,8 @@ impl DetectionRow {
 }
 
 /// Measures every detector, that of the `caller` last, on each part of the texts that has both injections and other
-/// texts; other parts have no row. `step` is called after each text and detector; if it returns true (the user has
-/// interrupted the command), the result is `None`.
+/// texts; other parts have no row. `step` is called whenever a detector has scored a text; if it returns true (the
+/// user has interrupted the command), the result is `None`.
 ///
 /// # Errors
 /// If the model of the caller fails on a text.
@@ -174,6 +175,7 @@ pub fn measure(
                     return Ok(None);
                 }
             }
+            // There are no figures if the part lacks injections or other texts.
             let Some(figures) = figures(&scored, THRESHOLD) else { continue };
             // The flagged texts among the injections, or among the other texts.
             let flagged = |is_injection: bool| {

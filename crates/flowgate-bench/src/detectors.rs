@@ -217,7 +217,7 @@ pub struct JudgedRow<'a> {
 
 impl<'a> JudgedRow<'a> {
     /// Examines `row` with all detectors, and judges the runs in which the agent reads it in a sheet with the honest
-    /// rows among `rows`.
+    /// rows among `rows`. Fails if a run cannot be built or judged, which is a defect of this crate.
     fn new(policy: &Arc<Policy>, row: &'a FeedbackRow, rows: &'a [FeedbackRow]) -> Result<Self, String> {
         let scene = FeedbackScenario::new(row, rows);
         let injected = scene.injected_summary();

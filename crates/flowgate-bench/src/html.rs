@@ -1,5 +1,6 @@
-//! Writes one HTML file with charts and tables, which loads nothing and can be printed, and the file of a single chart
-//! of curves. The reports of the suites call [`page`] for the format `html`, and so does [`compare`](crate::compare).
+//! Writes a report as one HTML file with charts and tables. The file loads no other file, and can be printed. The
+//! submodule `curves` also writes the file of a single chart. The reports of the suites call [`page`] for the format
+//! `html`, and so does [`compare`](crate::compare).
 //!
 //! A chart is one of three: a scatter of defences with the intervals of both measures, a bar for each defence, or
 //! curves. Defences of a scatter with equal values share a mark; the legend below the scatter names them.

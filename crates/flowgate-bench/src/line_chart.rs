@@ -8,7 +8,8 @@ const SIZE: (f64, f64) = (640.0, 320.0);
 const MARGIN: f64 = 48.0;
 
 /// Returns an SVG file with one curve. `points` are in the order of their first coordinate. Both axes begin at 0 and
-/// end at the greatest coordinate. Points that are not finite numbers are left out.
+/// end at the greatest coordinate. Points that are not finite numbers are left out, and a second coordinate below 0
+/// is drawn at 0.
 pub fn line_chart(title: &str, points: &[(f64, f64)]) -> String {
     let points: Vec<_> = points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()).copied().collect();
     // The ends of the axes are above 0, because the coordinates are divided by them.

@@ -60,9 +60,9 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     Some((request, has_answer_tool))
 }
 
-/// Returns the tagged regions of the chat that a screener asks about, as pairs of name and text, in the order of the chat.
-/// A double that answers in place of the screener's model chooses the regions of its answer from them. Returns no
-/// regions if the request is not a question of a screener.
+/// Returns the tagged regions of the chat that a screener asks about, as pairs of name and text, in the order of the
+/// chat. A double that answers in place of the screener's model chooses the regions of its answer from them. A region
+/// without a closing tag is left out. Returns no regions if the request is not a question of a screener.
 pub(crate) fn tagged_regions(request: &Request) -> Vec<(String, String)> {
     let first = request.messages.first().map(text_of).unwrap_or_default();
     let nonce = first.split_once("<<REGION_").and_then(|(_, rest)| rest.split_once("_NAME>>"));

@@ -71,6 +71,7 @@ pub(crate) fn comparison_table(
             found.only_second.to_string(),
             cell(Some(found.difference)),
             format!("[{:.2}, {:.2}]", found.interval.0, found.interval.1),
+            // With three decimals, such a small value would be printed as 0.
             if found.p_value < 0.0005 { "<0.001".to_owned() } else { cell(Some(found.p_value)) },
         ]
     };
@@ -85,8 +86,8 @@ pub(crate) fn comparison_table(
 
 /// Compares how often an event happened under two defences, like [`compare`], but for tasks in groups, such as seeds.
 /// Tasks of one group resemble each other, so a sample of the bootstrap draws groups, and then tasks of each drawn
-/// group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. It is
-/// `None` in the same cases as there.
+/// group. `groups` has the name of the group of each task. With one group, the result is that of [`compare`]. `None`
+/// without tasks, or if `first` and `second` differ in length.
 pub fn compare_grouped(
     first: &[bool],
     second: &[bool],

@@ -1,6 +1,6 @@
 //! Calls the HTTP routes of a running gateway. `flowgate approvals`, `keys`, `login-link`, `explain --question` and
 //! `trace export --gateway` call the routes for people, with the key of a person. `flowgate hook` calls the route for
-//! hooks, with the key of the agent.
+//! hooks, with the key of the agent. `flowgate doctor` calls only [`trusted_in`].
 //!
 //! No redirect is followed and no proxy is used, so the key reaches only the address that the command line names. The
 //! key comes from a file or the environment, never from the command line, which other users of the machine can read.
@@ -211,6 +211,7 @@ impl GatewayClient {
         if (200..300).contains(&status) {
             return Ok(response);
         }
+        // A gateway refuses a request with JSON that has its message in the field `detail`.
         let answer: Option<Value> = response
             .body_mut()
             .with_config()

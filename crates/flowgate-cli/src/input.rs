@@ -44,7 +44,7 @@ pub(crate) fn open_counted(path: &Path, progress: &Progress) -> Result<Box<dyn B
     decompress(path, Box::new(progress.counting_reader(open_source(path)?)))
 }
 
-/// Opens a file or, for `-`, the standard input, without decompression.
+/// Opens a file or, for `-`, the standard input, without decompression. Fails if the file cannot be opened.
 fn open_source(path: &Path) -> Result<Box<dyn Read>, InputError> {
     if path == Path::new("-") {
         return Ok(Box::new(stdin()));
@@ -115,7 +115,7 @@ pub(crate) fn read_short_text(path: &Path) -> Result<String, InputError> {
     bounded_text(path, 1 << 20)
 }
 
-/// Reads a text of at most `limit` bytes.
+/// Reads a text of at most `limit` bytes after decompression; `-` is the standard input.
 ///
 /// # Errors
 /// If the file cannot be read, is longer, or is not UTF-8.
@@ -132,7 +132,7 @@ pub(crate) fn bounded_text(path: &Path, limit: u64) -> Result<String, InputError
 }
 
 /// Converts bytes of the file `file` to text. If they are not valid UTF-8, the message names the line and the byte
-/// within the line, counted from 0. `first_line` is the number of the first line in `bytes`.
+/// within the line, counted from 0. `first_line` is the number that the first line of `bytes` has in the file.
 fn utf8_text(bytes: Vec<u8>, file: &str, first_line: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.as_bytes().iter().take(error.utf8_error().valid_up_to());

@@ -1,5 +1,5 @@
 //! Loads the model that an option such as `--local` names: from a folder, from a GGUF file, or the one that ships with
-//! Flowgate. `screen`, `lm`, some measurements of `bench`, and the screener of a chat use it.
+//! Flowgate. `screen`, `lm`, `replay`, some measurements of `bench`, and the screener of a chat use it.
 
 use std::path::Path;
 
@@ -26,7 +26,8 @@ pub(crate) fn load(path: &Path, processor: Processor) -> Result<(LocalModel, Str
     Ok((model, name))
 }
 
-/// Loads a model like [`load`], and returns it with its name and the digest of its files.
+/// Loads a model like [`load`], and returns it with its name and the digest of its files. Fails if the files cannot be
+/// read, or are not those of a supported model.
 pub(crate) fn load_identified(path: &Path, processor: Processor) -> Result<IdentifiedModel, InputError> {
     if path == Path::new(EMBEDDED) {
         let model = LocalModel::embedded_on(processor).map_err(|error| InputError(error.to_string()))?;
@@ -40,7 +41,7 @@ pub(crate) fn load_identified(path: &Path, processor: Processor) -> Result<Ident
 }
 
 /// Loads the classifier of texts in a folder, and returns it with its name for reports: that of the folder with the
-/// beginning of the digest of its files.
+/// beginning of the digest of its files. Fails if the files cannot be read, or are not those of a classifier.
 pub(crate) fn load_classifier(
     folder: &Path,
     processor: Processor,

@@ -231,7 +231,8 @@ pub(crate) struct DescribedTool {
 }
 
 impl DescribedTool {
-    /// Converts the tool for the guard. Its description is the server's text.
+    /// Converts the tool of the server `server` to the form in which the guard offers it to the model. The description
+    /// counts as written by the server.
     fn into_offered_tool(self, server: &str) -> OfferedTool {
         OfferedTool {
             tool: Tool::of(server, &self.name),
@@ -293,8 +294,8 @@ impl McpServerHandle {
     }
 
     /// Calls the tool `tool`, on a new connection if none is open. Waits at most [`CallLimits::time`] for the answer, and stops
-    /// waiting when `is_cancelled` returns true. If the call was sent before, the error says that the tool may have
-    /// run.
+    /// waiting when `is_cancelled` returns true. If the wait ends without an answer, the error says that the tool may
+    /// have run.
     fn run(
         &self,
         tool: String,

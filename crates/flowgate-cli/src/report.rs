@@ -176,8 +176,9 @@ pub(crate) fn call_json(call: &JudgedCall, policy: &Policy, trace: &str, line: u
     })
 }
 
-/// Returns the findings of a run as JSON, and then the events that the monitor rejected (type `refused`), whose
-/// `message` is their position in the run. The run begins at `line` of the file `trace`.
+/// Returns the findings of a run as JSON, and after them the events that the monitor rejected: objects of the type
+/// `refused`, whose field `message` is the position of the event in the run. The run begins at `line` of the file
+/// `trace`.
 pub(crate) fn findings_json(run: &ReplayedRun, policy: &Policy, trace: &str, line: usize) -> Vec<Value> {
     let finding = run.findings.iter().map(|finding| {
         json!({

@@ -107,6 +107,9 @@ impl SharedStoreLabels {
 
     /// Reads the labels that other sessions wrote, and joins them to the labels of a session that does not have them
     /// yet. `seen_version` is the version of the labels that the session has; it is updated.
+    ///
+    /// # Errors
+    /// If the file cannot be locked or read, or its labels are malformed.
     pub(crate) fn refresh_session(
         &mut self,
         session: &mut impl ExternalStateSession,
@@ -121,6 +124,10 @@ impl SharedStoreLabels {
     /// Joins the labels of other sessions to the labels of this session, and saves the result. A random stamp marks
     /// what this session wrote, so that other sessions notice the write even if no label changes. `seen_version` is the
     /// version of the labels that the session has; it is updated.
+    ///
+    /// # Errors
+    /// If the file cannot be locked, read or written, its labels are malformed, or the system has no random bytes for
+    /// the stamp.
     pub(crate) fn save_labels(
         &mut self,
         session: &mut impl ExternalStateSession,
@@ -158,7 +165,7 @@ impl SharedStoreLabels {
 
     /// Joins the shared labels to the labels of a session, unless the session has the present version of them already.
     /// `seen_version` is the version that the session has, and becomes the present one. Joins nothing if no labels are
-    /// stored yet.
+    /// stored yet. Fails if the shared labels are malformed.
     fn update_session(
         &self,
         session: &mut impl ExternalStateSession,
@@ -200,8 +207,8 @@ impl SharedStoreLabels {
         Ok(())
     }
 
-    /// Writes the labels to the file that other processes read. Does nothing if the labels are shared only within
-    /// this process.
+    /// Writes the labels to the file that other processes read. Does nothing if the labels are shared only within this
+    /// process. Fails if the file cannot be written.
     fn write(&self, labels: &Value) -> Result<(), String> {
         let Some((path, _)) = &self.file else { return Ok(()) };
         private_files::replace(path, &format!("{labels:#}\n")).map_err(|error| {

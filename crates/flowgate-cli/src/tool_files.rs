@@ -92,7 +92,8 @@ pub(crate) fn named_file(argument: &str) -> Result<(Option<&str>, &str), InputEr
     Ok((server, path))
 }
 
-/// Reads the files of `--tools`, each `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path.
+/// Reads the files of `--tools`, each `FILE` or `SERVER=FILE`; an argument with a `/` before the `=` is a path. Fails
+/// if an argument has an invalid server, or a file cannot be read or does not describe tools.
 fn read_files(arguments: &[String]) -> Result<ToolSchemas, InputError> {
     let mut tools = ToolSchemas::new();
     for argument in arguments {

@@ -35,7 +35,7 @@ impl TraceLines {
     }
 
     /// Returns the lines of the events since the last call of this function, except calls that did not run. Stops
-    /// before a tool call whose outcome is still open.
+    /// before a tool call whose outcome is still open, and before a line that would exceed the limit.
     pub(crate) fn take_new(&mut self, monitor: &Monitor) -> String {
         let mut lines = String::new();
         if !self.has_begun && !monitor.trace().is_empty() {

@@ -59,6 +59,7 @@ impl TraceFolder {
         let path = self.path_for(name)?;
         let mut lines = TraceLines::new(MAX_TRACE);
         let text = lines.take_new(monitor);
+        // One lock file, `traces.lock`, for all files in the folder.
         let lock = private_files::lock_beside(&self.path.join("traces"));
         let written = lock.and_then(|lock| {
             lock.lock()?;

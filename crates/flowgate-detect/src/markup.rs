@@ -5,7 +5,7 @@
 //! The parser tolerates any input: it makes one pass over the text as HTML and one as Markdown, without a tree and
 //! without recursion. Every text is parsed as both, since tools return either embedded in the other. An element counts
 //! as hidden only if its own attributes hide it; text that a style sheet hides is not recognised. The submodule `html`
-//! reads HTML, `url` finds addresses in plain text, and this file reads Markdown.
+//! reads HTML, `url` finds addresses in plain text, and this module itself reads Markdown.
 
 mod html;
 mod url;

@@ -47,8 +47,8 @@ pub fn personal_data(text: &str) -> impl Iterator<Item = Finding> + '_ {
     RULES.find(text).into_iter()
 }
 
-/// Returns all findings in order: [`personal_data`], [`names`] and `URL`. A name that overlaps other personal data is
-/// omitted; a URL may contain other findings.
+/// Returns the findings of [`personal_data`] and of [`names`], and the addresses as findings of the kind `URL`, all in
+/// the order of the text. A name that overlaps other personal data is omitted; a URL may contain other findings.
 pub fn all_findings(text: &str) -> Vec<Finding> {
     let mut findings = RULES.find(text);
     let overlaps =

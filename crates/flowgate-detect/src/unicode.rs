@@ -112,8 +112,8 @@ fn flag_tags_length(text: &str) -> usize {
     }
 }
 
-/// Returns the plain text that tag characters (U+E0000 to U+E007F) and long runs of variation selectors encode: first
-/// the text of all tags, without control characters, then the text of all runs.
+/// Returns the plain text that tag characters (U+E0000 to U+E007F) and runs of several variation selectors encode:
+/// first the text of all tags, without control characters, then the text of all runs.
 ///
 /// ```
 /// let text = "Hi\u{e0068}\u{e0069}";

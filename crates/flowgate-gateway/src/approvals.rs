@@ -1,6 +1,6 @@
 //! Asks people about calls that the policy neither permits nor denies, waits for their decisions, and enforces freezes:
 //! orders of an admin that stop a tool, a client or a server. The model and MCP routes call `ApprovalService`, which
-//! this file defines.
+//! this module defines.
 //!
 //! A question is a row of the [database](crate::database), so it outlives the gateway and the request that asked it. It
 //! is about one call with its exact arguments (or about several equal calls of one message), and is decided once.
@@ -485,7 +485,7 @@ impl ApprovalService {
     }
 
     /// Records in the audit log that the approvals of these questions are void, so that their calls do not run. `cause`
-    /// is the reason.
+    /// is the reason. Fails if the audit log cannot be written.
     fn record_void(&self, questions: &[StoredQuestion], cause: &str) -> Result<(), DatabaseError> {
         let to_entry = |question: &StoredQuestion| {
             // Content that is not valid JSON leaves the name of the tool empty.

@@ -5,7 +5,7 @@
 //! decodes a request of any supported API into a chat, and [adds the
 //! chat](flowgate_guard::conversation::Conversation::accept_messages) to the guarded conversation that it belongs to.
 //! No part of the model's output reaches the agent before the gateway has judged that part. Streaming and non-streaming
-//! routes share this code, which `http::service` calls. This file defines `ModelRoutes`, the state that all routes
+//! routes share this code, which `http::service` calls. This module defines `ModelRoutes`, the state that all routes
 //! share: it is opened when the gateway starts, and closed when the gateway ends.
 //!
 //! A chat request passes these modules:

@@ -517,13 +517,17 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// Reads the keys that encrypt stored content, from an environment variable or a file. Returns no keys if the
-    /// section names neither; content is then not encrypted.
+    /// Reads the keys that encrypt stored content, from the environment variable `variable` or the file `file`. Returns
+    /// no keys if the section names neither; content is then not encrypted.
+    ///
+    /// # Errors
+    /// If both are given, the variable is not set, or the text is not a list of keys.
     fn encryption_keys(&self, variable: Option<&str>, file: Option<&Path>) -> Result<EncryptionKeys, String> {
         const FROM: &str = "encryption-key-from";
         const FILE: &str = "encryption-key-file";
         // The setting that the section has, for errors.
         let setting = if variable.is_some() { FROM } else { FILE };
+        // `key_named` would fail as well, but its message does not say how to make a key.
         if let Some(name) = variable.filter(|name| (self.environment)(name).is_none()) {
             return Err(format!(
                 "{FROM}: the environment variable {name} is not set: set it to a key from `openssl rand -base64 32`"

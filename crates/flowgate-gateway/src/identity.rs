@@ -1,9 +1,9 @@
 //! Authenticates clients and people by the tokens of an identity provider: JWTs in place of a client's key, and OpenID
 //! Connect for people who log in to the page.
 //!
-//! An *issuer* signs tokens. The gateway knows its public keys (a JWKS), and ignores keys and addresses of keys in a
-//! token. `config` creates the issuers, `chat::token_authentication` finds the client of a token, and `page` logs
-//! people in.
+//! An *issuer* signs tokens. The gateway knows the public keys of the issuer (a JWKS), and ignores keys and addresses
+//! of keys in a token. `config` creates the issuers, `chat::token_authentication` finds the client of a token, and
+//! `page` logs people in.
 //!
 //! * `signature`: verifies signatures with ring, for the crate `jsonwebtoken`.
 //! * `key_set`: reads the keys of an issuer.

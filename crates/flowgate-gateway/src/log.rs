@@ -85,7 +85,7 @@ pub enum LogEvent {
 }
 
 impl LogEvent {
-    /// Returns the name of the event in lines.
+    /// Returns the name that lines of the log have for the event.
     pub fn name(self) -> &'static str {
         match self {
             Self::Turn => "turn",

@@ -2,8 +2,8 @@
 //!
 //! The messages between a client and a server go through a [proxy](flowgate_mcp), one for each server and conversation.
 //! All proxies and the chat of a conversation share one monitor: the text that one server has shown influences the
-//! labels of later calls to other servers, and of later requests to the model. No decision depends on the session id of MCP. `http::service`
-//! calls these routes.
+//! labels of later calls to other servers, and of later requests to the model. No decision depends on the session id of
+//! MCP. `http::service` calls these routes.
 //!
 //! The inputs of the proxies are stored together with the inputs of the chat, in order: any gateway can replay the
 //! conversation.

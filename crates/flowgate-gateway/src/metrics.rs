@@ -88,7 +88,7 @@ impl Metrics {
         for &(name, help, value, is_counter) in figures {
             // The registry adds the full stop itself.
             let help = help.trim_end_matches('.');
-            // The encoder appends `_total` to the name of a counter itself.
+            // The name of every counter ends in `_total`, which the encoder appends itself.
             match (is_counter, name.strip_suffix("_total")) {
                 (true, Some(name)) => measured.register(name, help, ConstCounter::new(value)),
                 _ => measured.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))),

@@ -155,8 +155,8 @@ impl PolicyApi {
     /// `options` are the parameters of the policy and the limits of the evaluation.
     ///
     /// # Errors
-    /// If the policy does not compile, the messages do not form a trace, or the failure of a rule fails the request
-    /// ([`Self::conclude`]).
+    /// If the policy does not compile, the messages do not form a trace, or a rule cannot be evaluated and this
+    /// makes the whole request fail ([`Self::conclude`]).
     fn judge(
         &self,
         source: &str,

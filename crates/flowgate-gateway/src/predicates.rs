@@ -29,7 +29,7 @@ const MAX_ANSWER: u32 = 64 << 10;
 
 /// A source that answers one predicate within a time limit. Its errors never contain content.
 trait PredicateSource: fmt::Debug + Send + Sync {
-    /// Returns the answer for these arguments, or within `time` the reason why there is none.
+    /// Returns the answer for these arguments, or the reason why there is none; waits for at most `time`.
     fn answer(&self, arguments: &[Value], time: Duration) -> Result<Value, String>;
 }
 

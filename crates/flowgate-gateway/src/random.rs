@@ -1,5 +1,6 @@
-//! Returns random bytes and unguessable names from the operating system, and converts bytes to hexadecimal and back.
-//! All parts of the gateway use it, for example for names of conversations, ids of grants and keys of digests.
+//! Returns random bytes of the operating system and unguessable names made of them, and converts bytes to
+//! hexadecimal and back. All parts of the gateway use it, for example for names of conversations, ids of grants and
+//! keys of digests.
 
 /// The error if the operating system returned no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

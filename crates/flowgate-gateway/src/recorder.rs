@@ -407,8 +407,8 @@ pub(crate) fn judged_entry(
     AuditEntry::new(event, Value::Object(call.arguments))
 }
 
-/// Returns the record of a question about a call in the conversation `name` of a client. Its content is `shown`, the
-/// question as a person is shown it.
+/// Returns the record of a question about a call in the conversation `name` of a client. Its content is `shown`,
+/// the question in the form in which a person sees it.
 pub(crate) fn question_entry(
     client: &ClientSettings,
     name: &str,

@@ -78,8 +78,8 @@ impl Telemetry {
         let exporter = Exporter::new(spec, &resource).map_err(std::io::Error::other)?;
         let queue = SpanQueue::start(exporter, log.clone())?;
         let provider = SdkTracerProvider::builder()
-            // The share applies to traces that begin here. A trace that the client has begun is recorded if the client
-            // says so.
+            // `sample`, the share of traces that are recorded, applies to traces that begin here. A trace that the
+            // client has begun is recorded if the client says so.
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(spec.sample))))
             .with_resource(resource)
             .with_span_processor(export::QueueingProcessor(Arc::clone(&queue)))

@@ -398,7 +398,7 @@ fn advice(item: &HiddenItem, client: &ClientSettings) -> VisibilityAdvice {
     }
 }
 
-/// Returns a phrase for a hidden item, the subject of a sentence of an advice.
+/// Returns a phrase for a hidden item, as the subject of a sentence.
 fn subject(what: &HiddenItemKind) -> String {
     match what {
         HiddenItemKind::System => "a system message".to_owned(),

@@ -149,7 +149,7 @@ impl HeadDestinations {
     /// Failed deliveries are written to `operator`, the operator's log.
     ///
     /// # Errors
-    /// Fails if the witness is required and the head cannot be signed or written to its file, or if no thread can be
+    /// If the witness is required and the head cannot be signed or written to its file, or if no thread can be
     /// started.
     pub(crate) fn begin(
         spec: &WitnessSpec,

@@ -96,8 +96,8 @@ impl ApprovalRequest {
         self.is_about_same_call(later) && self.texts().iter().all(|text| later_texts.contains(text))
     }
 
-    /// Whether the other question is about an equal call with equal labels, for equal reasons and in the same external
-    /// state.
+    /// Returns whether the other question is about an equal call with equal labels, for equal reasons, in the same
+    /// external state and for the same people.
     fn is_about_same_call(&self, other: &Self) -> bool {
         // Events and regions are positions in the trace, so the comparison ignores them.
         let reasons = |request: &Self| -> Vec<Reason> {

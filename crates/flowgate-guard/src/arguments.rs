@@ -242,7 +242,8 @@ impl<'s> SchemaWalker<'s> {
     }
 }
 
-/// Decodes the percent escapes of a text. Bytes that are no UTF-8 become U+FFFD.
+/// Decodes the percent escapes of a text. A `%` without two hexadecimal digits after it stays, and bytes that are
+/// no UTF-8 become U+FFFD.
 fn percent_decoded(text: &str) -> String {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

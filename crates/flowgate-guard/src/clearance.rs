@@ -1,4 +1,6 @@
-//! Determines the clearance of each endpoint that receives text: the greatest label that it may read.
+//! Determines the clearance of each endpoint that receives text, the greatest label that it may read
+//! ([`EndpointClearances`]). A [conversation](crate::conversation) determines the clearances once, when it is
+//! created.
 //!
 //! A model is operated by some party. The policy sets the clearance of that party with a requirement of the tool
 //! `flowgate/model`, `flowgate/screener` or `flowgate/filler`, in the dimensions that matter:

@@ -227,6 +227,7 @@ impl Conversation {
     /// again without having passed in the screening, the choice of tools, the decision or the tool's answer that the
     /// last need asked for. The conversation then assumes the most cautious answer.
     fn next_need(&mut self) -> Need {
+        // The model has not answered the view that it was shown, so the need is the same as before.
         if let Some(view) = self.step.view() {
             return Need::Complete(view.clone());
         }

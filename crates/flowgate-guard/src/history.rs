@@ -293,6 +293,7 @@ impl History {
             self.messages.get_mut(index)?.digest = recorded_digest;
             return None;
         }
+        // Recomputes the digests of the prefixes, which depend on the digest of the message.
         let messages = std::mem::take(&mut self.messages);
         self.replace_messages(messages);
         Some(alignment)
@@ -330,10 +331,10 @@ impl History {
         }
     }
 
-    /// Compares the chat that the client sends, given by its digests `sent`, with the history once. At most the first
-    /// `max_unchanged` messages count as unchanged. In the history, the unchanged messages are followed by the removed
-    /// ones, and then by the moved ones, which the chat has again. In the chat, they are followed by the replacements
-    /// of the removed ones, by the moved ones, and then by new ones.
+    /// Compares the chat that the client sends, given by its digests `sent`, with the history once. At most the
+    /// first `max_unchanged` messages count as unchanged. In the history, the unchanged messages are followed by
+    /// the removed ones, and then by the moved ones, which the chat has again. In the chat, the unchanged messages
+    /// are followed by the replacements of the removed ones, by the moved ones, and then by new ones.
     fn align_to(&self, sent: &[MessageDigest], max_unchanged: usize) -> Alignment {
         let length_of_history = self.messages.len();
         let is_unchanged = |(message, sent): &(&HistoryMessage, &MessageDigest)| message.digest == **sent;
@@ -351,8 +352,9 @@ impl History {
         let old_reversed: Vec<&MessageDigest> =
             self.messages.iter().skip(unchanged).rev().map(|message| &message.digest).collect();
         let sent_reversed: Vec<&MessageDigest> = sent.iter().skip(unchanged).rev().collect();
-        // Both lists are reversed, so the length at a position is the length of the suffix of the session that ends at
-        // this position, counted from the end of the sent messages. Of several longest suffixes, the last counts.
+        // Both lists are reversed, so the length at a position is the length of the suffix of the session that ends
+        // at this position, counted from the end of the sent messages. If the longest suffix occurs several times,
+        // its last occurrence counts.
         let lengths = common_prefix_lengths(&old_reversed, &sent_reversed);
         let ends = lengths.iter().enumerate().map(|(from_end, length)| (*length, sent.len() - from_end));
         let (length, end) = ends.max().filter(|(length, _)| *length > 0).unwrap_or((0, sent.len()));

@@ -147,8 +147,9 @@ impl<'a> DisarmedReply<'a> {
     }
 }
 
-/// Breaks apart every address of a text that `judge` refuses, and the characters that a link needs (such as `](`).
-/// Returns the disarmed text, and a list of the refused addresses and of the characters that were broken apart.
+/// Breaks apart, in a text, every address that `judge` refuses, and the characters that a link needs (such as
+/// `](`). Returns the disarmed text, and a list of the refused addresses and of the characters that were broken
+/// apart.
 pub fn clean(text: &str, judge: LinkJudge<'_>) -> (String, Vec<String>) {
     let mut cleaner = Cleaner::default();
     let mut cleaned = cleaner.push(text, judge);

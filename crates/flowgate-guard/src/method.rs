@@ -45,7 +45,7 @@ use draft::DraftJudge;
 /// Only the name and the description are required. A method that overrides no other function shows a step what flows to
 /// the strictest requirement on offer.
 pub trait StepMethod: fmt::Debug + Send + Sync {
-    /// Returns its name in configurations, on the command line and in reports.
+    /// Returns the name of the method in configurations, on the command line and in reports.
     fn name(&self) -> &'static str;
 
     /// Describes in one sentence what a step is shown.

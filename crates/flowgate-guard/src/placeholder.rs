@@ -284,7 +284,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '#')
 }
 
-/// Returns whether a character opens brackets, in any of the forms in which models write placeholders.
+/// Returns whether a character opens brackets, in any of the forms in which models write placeholders. The escapes are
+/// `‹`, `«`, `【`, `〔`, `「`, `『`, `⟨`, `〈` and `《`.
 fn is_opening(c: char) -> bool {
     matches!(
         c,
@@ -303,7 +304,7 @@ fn is_opening(c: char) -> bool {
     )
 }
 
-/// Returns whether a character closes brackets.
+/// Returns whether a character closes brackets. The escapes are the partners of those in [`is_opening`].
 fn is_closing(c: char) -> bool {
     matches!(
         c,

@@ -229,6 +229,8 @@ impl Redactor<'_> {
         schema: Option<&Value>,
         hidden_regions: &mut HiddenRegions,
     ) -> Option<Value> {
+        // `label_of` is the join of the labels of the region and of everything in it; `node.label` is the label of its
+        // structure alone.
         if self.document().label_of(id).flows_to(self.label) {
             return None;
         }

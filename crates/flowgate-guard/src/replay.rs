@@ -71,6 +71,7 @@ impl ReplayInputs {
         let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
         monitor.set_predicates(self.predicates.clone(), Vec::new());
         monitor.set_parameters(&self.parameters);
+        // A parameter of the caller takes precedence over the value that the run has recorded.
         if let Some(recorded) = run.parameters() {
             monitor.add_parameters(recorded);
         }
@@ -84,7 +85,7 @@ pub fn replay(policy: &Arc<Policy>, method: &dyn InfluenceMethod, run: &Recorded
 }
 
 /// Judges a run under a policy that reads `inputs`. `method` determines what each call depends on. An event that does
-/// not fit the session is left out, and reported as refused.
+/// not fit the session is left out. It is reported as refused or, if it is a call, as a judged call without an event.
 pub fn replay_with(
     policy: &Arc<Policy>,
     inputs: &ReplayInputs,

@@ -6,9 +6,10 @@
 //! the labels of the chosen regions. An error of a screener costs utility or questions, and never permits a call that
 //! the policy denies.
 //!
-//! With a screener, the guarantee is weaker than with lowest first: *given the sequence of chosen labels*, every byte and verdict that is visible at a label is
-//! independent of the text that is hidden there. The sequence itself is computed from that text: each step reveals at
-//! most log2(number of labels) bits, which are counted ([`TurnUsage::bits`](crate::conversation::TurnUsage)).
+//! With a screener, the guarantee is weaker than with lowest first: *given the sequence of chosen labels*, every byte
+//! and verdict that is visible at a label is independent of the text that is hidden there. The sequence itself is
+//! computed from that text: each step reveals at most log2(number of labels) bits, which are counted
+//! ([`TurnUsage::bits`](crate::conversation::TurnUsage)).
 //!
 //! * [`judge`] asks a model which of the tagged regions the next step needs. The model reasons first, and answers by a
 //!   forced tool call. It can be smaller than the agent's own.

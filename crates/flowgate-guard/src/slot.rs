@@ -49,7 +49,7 @@ pub struct LookRequest {
 /// Parses a slot; `None` if the value is not a slot.
 ///
 /// # Errors
-/// The problem, if the value looks like a slot but is malformed.
+/// If the value looks like a slot but is malformed; the error is a sentence about the problem.
 pub(crate) fn parse_slot(value: &Value) -> Result<Option<Slot>, &'static str> {
     let Some(slot) = value.as_object().and_then(|map| map.get(SLOT)) else { return Ok(None) };
     let Value::Object(slot) = slot else { return Err("the `$slot` is not an object with a list `regions`") };
@@ -66,7 +66,8 @@ pub(crate) fn parse_slot(value: &Value) -> Result<Option<Slot>, &'static str> {
 /// number of hidden regions of the step's view.
 ///
 /// # Errors
-/// The problem with the placeholders, and what the model is advised to do.
+/// If the name of a field contains a placeholder, or if there are too many placeholders. The error is a pair of texts:
+/// the problem, and what the model is advised to do.
 pub(crate) fn slot_from_placeholders(
     value: &Value,
     known: usize,

@@ -163,6 +163,7 @@ impl ViewBuilder<'_> {
         let sampling = self.sampling.clone();
         let format = self.format.and_then(|format| format.visible_at(self.monitor, &label)).cloned();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling, format };
+        // A label that floats is the join of everything that the view shows; otherwise it is the bound.
         let view_label = self.floats_from.map_or(label, |least| {
             let described = self.catalogue.view_label(self.monitor, &label);
             let format = self.format.map_or(Label::BOTTOM, |format| format.view_label(self.monitor, &label));
@@ -207,11 +208,12 @@ impl ViewBuilder<'_> {
             CallOutcome::Pending => Label::BOTTOM,
             CallOutcome::HandedOver(id) => {
                 let decided = self.monitor.trace().event(*id).map_or(*bound, |call| call.decided);
-                // The label of a hidden verdict could depend on anything up to the bound.
+                // The view shows that the verdict is hidden. This depends on the label of the verdict, and so possibly
+                // on anything up to the bound.
                 if decided.flows_to(bound) { decided } else { *bound }
             }
             CallOutcome::Refused { label, .. } | CallOutcome::Rewritten { label, .. } => {
-                // So could the label of a hidden refusal or a hidden rewritten answer.
+                // The same holds for a hidden refusal and a hidden rewritten answer.
                 if label.flows_to(bound) { *label } else { *bound }
             }
             // The step already shows that there is a look. A view at or above the label of the look shows the regions,
@@ -255,6 +257,7 @@ impl ViewBuilder<'_> {
         let content = to_parts(Redactor { id, event, label, schema: None }.redacted_content(names));
         Some(match message.role.as_str() {
             "system" | "developer" => Message::System(content),
+            // Any other message, such as retrieved memory, is shown as one of the user.
             _ => Message::User(content),
         })
     }

@@ -29,8 +29,8 @@ use crate::Error;
 
 /// A model that bounds how much an output can reveal of its input.
 pub trait JacobianModel: Send + Sync {
-    /// Estimates for each token of the prompt the most that the output, `request.continuation`, reveals about it, in
-    /// nats.
+    /// Returns for each token of the prompt an estimate, in nats, of the most that the output (`request.continuation`)
+    /// can reveal about the token.
     ///
     /// # Errors
     /// If the texts are too long for the model, one of them is empty, or a token spans the end of the prompt.

@@ -33,7 +33,7 @@
 //! # Features
 //!
 //! `remote`, which is on by default, adds [`RemoteModel`] with its HTTP client, TLS and a runtime. `local` adds
-//! `LocalModel`: models in a folder, evaluated in this process. `cuda` lets `LocalModel` use a GPU.
+//! `LocalModel`: models in a folder or a GGUF file, evaluated in this process. `cuda` lets `LocalModel` use a GPU.
 
 #![cfg_attr(
     not(feature = "remote"),

@@ -15,7 +15,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A model that writes the next message of a chat.
 pub trait ChatModel: Send + Sync {
-    /// Returns the name of the model that reports show. The name of a remote model includes the host of its server.
+    /// Returns the model's name, as reports show it. The name of a remote model includes the host of its server.
     fn name(&self) -> &str;
 
     /// Generates the next message. `listener` receives the whole message, in pieces if the server streams, and may

@@ -324,6 +324,7 @@ fn probability(logit: f64) -> f64 {
 /// digits and signs are replaced by the letters that they resemble, so that a spelling such as `1gn0re` does not hide
 /// the word.
 fn words(text: &str) -> Vec<String> {
+    // `@` and `$` can be spelled in place of letters, so they do not separate words.
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '@' && c != '$');
     let words = words.filter(|word| !word.is_empty());
     words

@@ -1,5 +1,5 @@
 //! Labels a server's answer to a call before any part of it is shown to the client, and decides which fields of it are
-//! forwarded. The handler of server messages (`server`) calls this for each answer to a running call.
+//! forwarded. The handler of server messages (`server`) calls this module for each answer to a running call.
 
 use flowgate::label::Label;
 use flowgate::monitor::{EventFinding, Monitor, ReasonKind};

@@ -15,7 +15,7 @@ pub(super) enum AskedCall {
 }
 
 impl AskedCall {
-    /// Returns the call.
+    /// Returns the call. The result is never `None`, since people are asked only about calls.
     pub(super) fn call(&self) -> Option<&Call> {
         match self {
             Self::Open(question) => question.call(),

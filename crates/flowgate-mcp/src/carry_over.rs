@@ -1,6 +1,6 @@
 //! Processes inputs of an earlier conversation again under another policy, with the rulings that the earlier policy
-//! gave ([`ProxyRuling`]): what was sent to the server and shown to the client then becomes the same events, with the
-//! labels of the present policy. The gateway does this after the policy of a client has changed.
+//! gave ([`ProxyRuling`]): what was sent to the server and shown to the client at that time becomes the same events,
+//! with the labels of the present policy. The gateway does this after the policy of a client has changed.
 //!
 //! * A call that ran is recorded as one that ran ([`Monitor::record`]), so that rules over the history and stores take
 //!   it into account. The present policy cannot stop it any more; if this policy denies the call, its answer is
@@ -9,8 +9,8 @@
 //!   not shown becomes no event, even if the present policy would have shown it.
 //! * The earlier policy chose the reasons of a refusal, so these reasons may depend on everything before the refusal.
 //!   The client's label rises to the join of the labels of all earlier events.
-//! * A person's approval lets only the calls run that ran then. Questions that are still open when the inputs of the
-//!   present conversation begin end without an answer.
+//! * Of the calls that a person approves, only those run that ran under the earlier policy. Questions that are still
+//!   open when the inputs of the present conversation begin end without an answer.
 //!
 //! An input that the proxy cannot follow (the record of its rulings does not fit, or the trace has no room) has
 //! *diverged*: the caller must discard the conversation.
@@ -99,8 +99,9 @@ impl Proxy {
         self.settings.is_watching && !self.tape.is_following()
     }
 
-    /// Returns the ruling of an earlier policy on a call, which the tape has. A call that ran under that policy is
-    /// recorded as one that ran. A refused one gets a refusal without the reasons of that policy.
+    /// Returns the ruling of an earlier policy on a call; the tape has this ruling. A call that ran under that policy
+    /// is recorded as one that ran. A call about which that policy asked a person waits for the decision. A refused one
+    /// gets a refusal without the reasons of that policy.
     pub(super) fn follow_ruling(&mut self, monitor: &mut Monitor, entry: TraceEntry) -> CallRuling {
         // The tape returns the earlier policy's ruling and ignores the argument, which is that of the present policy.
         match self.tape.choose(ProxyRuling::No) {
@@ -118,8 +119,8 @@ impl Proxy {
         }
     }
 
-    /// Records a call that ran under an earlier policy. Returns the call as it was sent then; `None` if the trace has
-    /// no room.
+    /// Records a call that ran under an earlier policy. Returns the call as it was sent then. If the trace has no room,
+    /// notes the divergence and returns `None`.
     pub(super) fn record_earlier_call(
         &mut self,
         monitor: &mut Monitor,

@@ -1,7 +1,8 @@
 //! Handles messages from the client: requests, notifications and answers.
 //!
 //! Rejects messages that can be read in several ways, judges requests, and sends permitted ones as they were judged.
-//! The caller of the proxy enters through [`Proxy::handle_client_message`].
+//! `notifications` handles the notifications, and `server` the answers to requests of the server. The caller of the
+//! proxy enters through [`Proxy::handle_client_message`].
 
 use std::sync::LazyLock;
 
@@ -57,7 +58,7 @@ impl Proxy {
             );
             return self.answer_unreadable(&MessageError { why, ids: message::find_ids(bytes) });
         }
-        // `line` is the text of the message, in which it can be forwarded unchanged.
+        // `line` is the text of the message as one line, for a message that is forwarded unchanged.
         let (message, line) = match message::read(bytes, Numbers::Exact) {
             Ok(read) => read,
             Err(unreadable) => return self.answer_unreadable(&unreadable),
@@ -257,7 +258,7 @@ impl Proxy {
     /// Judges a request. If the request continues a *round*, in which the server has requested input, the client's
     /// responses are recorded and become arguments that are judged with the others. `continuation` is the result of
     /// [`Proxy::take_continuation`] for the request. If it is an error or does not fit its round, the request is
-    /// refused.
+    /// refused. `pending` is the request without its verdict.
     fn judge_round(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -353,6 +354,7 @@ impl Proxy {
             };
             sent = next_round;
             params.extend(state.map(|state| (STATE.to_owned(), state)));
+            // The responses were judged as one of the arguments, but are sent as a parameter of the request.
             params
                 .extend(arguments.shift_remove(RESPONSES).map(|responses| (RESPONSES.to_owned(), responses)));
         }

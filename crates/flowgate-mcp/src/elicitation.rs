@@ -139,9 +139,12 @@ impl Proxy {
         let has_room = self.outgoing_requests.len() < self.settings.limits.outstanding;
         // A client shows the arguments in full, so its user is not asked about a call with longer arguments.
         let fits_dialog = self.settings.is_interactive && shown.len() <= MAX_SHOWN;
+        // Whether the user of the client would be asked, so that the budget of questions and the limits on open ones
+        // apply.
         let asks_person = fits_dialog && (pending.can_retry || self.can_elicit);
         let may_ask = self.questions.allows_question(self.settings.questions)
             && (pending.can_retry || self.open_elicitations() < MAX_OPEN);
+        // Whether an elicitation is possible.
         let asks_client = fits_dialog && self.can_elicit;
         let way = match () {
             () if asks_person && !may_ask => ProxyRuling::Unasked,
@@ -179,6 +182,7 @@ impl Proxy {
             false => ProxyAction::Ask(question_id.value().as_str().unwrap_or_default().to_owned()),
         };
         if asks_client {
+            // The question counts as asked; its outcome is counted when the client answers or cancels.
             self.questions.count(Decision::Undecided);
         }
         self.client_requests.insert(id.clone(), PendingClientRequest::Waiting);
@@ -237,6 +241,7 @@ impl Proxy {
             "inputRequests": {&name: {"method": ELICIT, "params": elicitation_params(&pending, shown, &question, monitor)}},
             "requestState": name,
         });
+        // The question counts as asked; its outcome is counted when the client sends the call again.
         self.questions.count(Decision::Undecided);
         self.retries.push_back(RetryableCall { name, question, pending: Box::new(pending) });
         if self.retries.len() > MAX_OPEN {
@@ -282,7 +287,8 @@ impl Proxy {
     }
 
     /// Runs a call that was sent again, if it has the tool and the arguments that the person was asked about, and if
-    /// the decision allows it; refuses it otherwise.
+    /// the decision allows it; refuses it otherwise. `retry` is the remembered call; `name` and `arguments` are the
+    /// tool and the arguments of the call as it was sent again.
     pub(super) fn handle_retry(
         &mut self,
         monitor: &mut Monitor,
@@ -375,14 +381,15 @@ impl Proxy {
                         };
                         let permit = monitor.approve_by(*question, &approvers);
                         let authorized = permit.and_then(|permit| monitor.redeem(permit));
+                        // Records whether the call runs, for a later change of the policy.
                         self.tape.rule(authorized.is_ok());
                         match authorized {
                             Ok(authorized) => Ok(PermittedRequest::from(&authorized)),
                             Err(denial) => Err(self.judgement_refusal(monitor, "deny", denial.judgement())),
                         }
                     }
-                    // A call of an earlier policy: the record says whether the call ran after the approval, or that
-                    // policy denied it in spite of the approval.
+                    // A call of an earlier policy: the record says whether the call ran. That policy may have denied it
+                    // in spite of the approval.
                     AskedCall::Earlier(entry) => {
                         let has_run = self.tape.is_following() && self.tape.rule(false);
                         let permitted = has_run.then(|| self.record_earlier_call(monitor, *entry)).flatten();

@@ -192,7 +192,7 @@ pub(super) fn unlabelled_fields(full: &Map<String, Value>) -> Map<String, Value>
 }
 
 /// Returns the known protocol versions that the answer to `initialize` or its error names, under the same field name;
-/// `None` if it names none.
+/// `None` if it has no list of versions.
 fn protocol_versions(value: &Value) -> Option<Value> {
     let field = ["supportedVersions", "supported"].into_iter().find(|field| value.get(*field).is_some())?;
     let named = value.get(field)?.as_array()?;

@@ -347,7 +347,8 @@ impl Proxy {
         TraceEntry::from(ToolDescription { tool, description, input_schema, output_schema, other })
     }
 
-    /// Adds the description of a tool to the trace, once, before the client is shown it.
+    /// Adds the description of a tool to the trace, once, before the client is shown it. `tool` is the description as
+    /// the server has sent it, and `digest` is its digest.
     ///
     /// # Errors
     /// With the reason, if the client must not be shown the description, or the trace has no room.

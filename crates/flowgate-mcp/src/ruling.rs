@@ -1,5 +1,5 @@
-//! Defines [`ProxyRuling`], one decision of the policy that determines which messages a proxy sends, and
-//! [`RulingTape`], with which a proxy records these decisions or follows a record of them.
+//! Defines [`ProxyRuling`], one decision of the policy on which the messages of a proxy depend, and [`RulingTape`],
+//! with which a proxy records these decisions or follows a record of them.
 //!
 //! A proxy that processes the same inputs with the same rulings sends the same messages, whatever its policy is.
 //! `carry_over` uses this when a policy has changed. It keeps the rulings of the earlier policy, since what was sent
@@ -71,8 +71,8 @@ impl RulingTape {
     }
 
     /// Returns the ruling in force: `now`, the ruling of the present policy, or, if the tape follows the record of an
-    /// earlier policy, the next ruling of the record. If the record has no ruling left, it has diverged, and the ruling
-    /// is `No`.
+    /// earlier policy, the next ruling of the record. A tape that records adds `now` to its record. If the record that
+    /// is followed has no ruling left, it has diverged, and the ruling is `No`.
     pub(super) fn choose(&mut self, now: ProxyRuling) -> ProxyRuling {
         match self {
             Self::Live => now,

@@ -1,6 +1,6 @@
 //! Handles messages from the server: answers, notifications and requests.
 //!
-//! An answer is passed to the file that handles the client's request. A `ping` is answered here. Any other request of
+//! An answer is passed to the module that handles the client's request. A `ping` is answered here. Any other request of
 //! the server is rejected if the policy does not name it, and is judged like a call if the policy does; no person is
 //! asked about it. This module also handles the client's answer to such a request. The caller of the proxy enters
 //! through [`Proxy::handle_server_message`].

@@ -1,5 +1,5 @@
-//! Defines [`MonitoredSession`], the state in which a proxy labels messages and judges calls: a monitor alone, or a
-//! conversation that also has a chat. The caller of the proxy owns it.
+//! Defines the trait [`MonitoredSession`], the state in which a proxy labels messages and judges calls: a monitor
+//! alone, or a conversation that also has a chat. The caller of the proxy owns it.
 
 use flowgate::monitor::Monitor;
 use flowgate::trace::{Call, EventId, Tool};
@@ -17,8 +17,8 @@ pub trait MonitoredSession {
         None
     }
 
-    /// Returns and consumes such a call that the chat handed over under an earlier policy, before the conversation was
-    /// carried over to the present one.
+    /// Does the same as [`take_handed_over_call`](Self::take_handed_over_call) for a call that the chat handed over
+    /// under an earlier policy, before the conversation was carried over to the present one.
     fn take_earlier_handed_over_call(
         &mut self,
         _tool: &Tool,

@@ -44,9 +44,8 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    /// Returns `filter` without the kinds of changes and the resources that this subscription does not contain. A
-    /// filter is a JSON object that names kinds of changes, and resources; the client sends one in its request, and the
-    /// server one in its confirmation.
+    /// Returns the part of `filter` that this subscription contains. A filter is a JSON object that names kinds of
+    /// changes, and resources; the client sends one in its request, and the server one in its confirmation.
     fn intersect(&self, filter: &Value) -> Value {
         let kinds = self.kinds.iter().filter(|kind| filter.get(**kind) == Some(&json!(true)));
         let mut only: Map<String, Value> = kinds.map(|kind| ((*kind).to_owned(), json!(true))).collect();

@@ -40,6 +40,7 @@ impl Proxy {
         let (tool, call_id) = (call.tool.clone(), call.id.clone());
         let arguments = call.arguments.clone().unwrap_or_default();
         let monitor = session.monitor();
+        // The index that the call gets in the trace.
         let event = monitor.trace().len();
         let entry = TraceEntry { extra: rest, ..TraceEntry::from(call) };
         let judgement = monitor.record(entry, &Attribution::everything()).judgement;

@@ -1,4 +1,5 @@
-//! Defines [`AccessToken`], an access token that can be sent in a header. `token_source` creates them.
+//! Defines [`AccessToken`], an access token that can be sent in a header. `token_source` creates it from the answers of
+//! issuers.
 
 use std::fmt;
 

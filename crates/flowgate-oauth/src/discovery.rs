@@ -1,5 +1,5 @@
 //! Reads the metadata of an issuer. Checks that the metadata names this issuer, and that secrets may be sent to every
-//! address in the metadata. `login` and `token_source` call it.
+//! address in the metadata. `login` and `token_source` call this module.
 
 use std::sync::Arc;
 

@@ -151,7 +151,7 @@ fn failure_of(error: &ureq::Error) -> TokenFailure {
     }
 }
 
-/// Returns whether an error, or one of its causes, is about a certificate.
+/// Returns whether an error, or one of its causes, is an error of TLS, such as a certificate that is not trusted.
 fn is_tls_error(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     let mut cause: Option<&dyn Error> = Some(error);
     while let Some(error) = cause {

@@ -1,5 +1,6 @@
-//! A double of an MCP server behind OAuth and of its issuer, at one address, for tests: it publishes metadata,
-//! registers clients, logs in every person who asks, and checks PKCE, the resource and the rotation of refresh tokens.
+//! Defines [`IssuerDouble`], a double of an MCP server behind OAuth and of its issuer, at one address, for tests: it
+//! publishes metadata, registers clients, logs in every person who asks, and checks PKCE, the resource and the rotation
+//! of refresh tokens.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -62,6 +63,7 @@ impl IssuerDouble {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let double =
             Self { url, deviation: Arc::default(), issued: Arc::default(), requests: Arc::default() };
+        // The thread shares the state of the returned double.
         let serving = Self {
             url: double.url.clone(),
             deviation: Arc::clone(&double.deviation),
@@ -96,6 +98,7 @@ impl IssuerDouble {
             return;
         }
         let mut line = String::new();
+        // The headers end at an empty line, which consists of two bytes.
         while reader.read_line(&mut line).unwrap() > 2 {
             if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                 length = value.trim().parse().unwrap();
@@ -118,7 +121,7 @@ impl IssuerDouble {
     }
 
     /// Returns the answer to a request: a head, which begins with the HTTP status, and a body. `request` is the method
-    /// and the path without the query.
+    /// and the path without the query. A test can replace parts of the answer by `deviation`.
     fn answer(&self, request: &str, query: &str, body: &str) -> (String, String) {
         let (url, deviation) = (&self.url, self.deviation.lock().unwrap());
         let json = |value: Value| ("200 OK".to_owned(), value.to_string());

@@ -92,6 +92,7 @@ pub enum LoginError {
 }
 
 impl fmt::Display for LoginError {
+    /// Writes what prevents the login, with advice for the user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Issuer(error) => error.fmt(f),
@@ -192,7 +193,8 @@ impl Login {
     /// for the outcome. `agent` sends the requests to the issuer and for the metadata of the server.
     ///
     /// # Errors
-    /// If there is no issuer that can be used, or the port of this machine cannot be used.
+    /// If there is no issuer that can be used (for example because it does not support PKCE), if it does not register
+    /// Flowgate, if the settings have a secret but no issuer, or if the port of this machine cannot be used.
     pub async fn begin(settings: LoginSettings, agent: ureq::Agent) -> Result<Self, LoginError> {
         // The server would otherwise choose the issuer that receives the secret.
         let has_secret = settings.client.as_ref().is_some_and(|client| client.secret.is_some());
@@ -267,7 +269,8 @@ impl Login {
     /// of this login.
     ///
     /// # Errors
-    /// If the issuer refuses, nobody logs in, or the tokens cannot be stored.
+    /// If the issuer refuses the login or gives no usable tokens, nobody logs in in time, or the tokens cannot be
+    /// stored.
     pub async fn complete(
         mut self,
         file: &TokenFile,
@@ -314,7 +317,7 @@ impl Login {
     }
 
     /// Exchanges the code of the outcome for tokens, and stores them in `file`, with the addresses at which they may be
-    /// refreshed.
+    /// refreshed. Fails if the outcome is an error or comes from another issuer, or if there are no usable tokens.
     async fn end(&self, outcome: Outcome, file: &TokenFile) -> Result<(), LoginError> {
         let (code, named) = match outcome {
             Outcome::Error(code) => return Err(LoginError::Refused(self.issuer.clone(), code)),

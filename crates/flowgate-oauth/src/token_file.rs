@@ -113,7 +113,8 @@ impl TokenFile {
         })
     }
 
-    /// Reads the file; `None` if there is none.
+    /// Reads the file; `None` if there is none. Fails if the file cannot be read, other users can read or write it, or
+    /// it is not a file of `flowgate mcp login`.
     fn read_if_there(&self) -> Result<Option<StoredLogin>, TokenFileError> {
         let unreadable = |error: io::Error| {
             self.failed(&format!("cannot be read: {error}; check the permissions of the file"))
@@ -139,7 +140,8 @@ impl TokenFile {
         })
     }
 
-    /// Writes the file, and creates its folder if there is none. Both are accessible to their owner only.
+    /// Writes the file, which only its owner can access. Writes a partial file first, which then replaces the file as a
+    /// whole.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -159,7 +161,8 @@ impl TokenFile {
         std::fs::rename(&part, &self.0).map_err(failed)
     }
 
-    /// Stores a new login in the file, in place of an earlier one.
+    /// Stores a new login in the file, in place of an earlier one. Creates the folder of the file if there is none,
+    /// accessible to its owner only.
     ///
     /// # Errors
     /// If the file or its folder cannot be written, or another process does not release the lock of the file.
@@ -180,6 +183,7 @@ impl TokenFile {
     }
 
     /// Waits for the lock of the file, and returns the lock file; the lock ends when the returned file is dropped.
+    /// Fails if another process holds the lock for too long, or if the lock file cannot be used.
     async fn lock(&self) -> Result<File, TokenFileError> {
         let failed = |error: &io::Error| {
             self.failed(&format!(

@@ -117,8 +117,8 @@ impl TokenSource {
         self.token_other_than(Some(rejected.clone())).await
     }
 
-    /// Returns the token for the next request; if the server has rejected a token (`rejected`), it is another token
-    /// than this one. Only one attempt to obtain a token runs at a time. If it fails, all callers that wait for it
+    /// Returns the token for the next request: a token other than `rejected`, which is the token that the server has
+    /// rejected, if any. Only one attempt to obtain a token runs at a time. If it fails, all callers that wait for it
     /// receive its failure: otherwise each of them would wait in turn for an issuer that does not answer.
     async fn token_other_than(&self, rejected: Option<AccessToken>) -> Result<AccessToken, TokenError> {
         // The number of attempts that ended before this call. If a later one fails while this call waits for the lock,
@@ -209,7 +209,8 @@ impl SharedSource {
         Ok(Connected { manager, client, issuer: issuer.clone() })
     }
 
-    /// Reads the tokens of a login. The metadata of the issuer was read when the person logged in.
+    /// Reads the tokens of a login from `file`, which must be for the server of this source and, if `issuer` is given,
+    /// from this issuer. The metadata of the issuer was read when the person logged in.
     async fn open(&self, file: &TokenFile, issuer: Option<&SecureUrl>) -> Result<Connected, TokenError> {
         let stored = file.read().and_then(|login| login.for_server(&self.server, issuer, file));
         let login: StoredLogin =

@@ -1,7 +1,7 @@
 //! Converts messages of models and requests to models between Python objects and the types of `flowgate_lm::chat`, and
 //! gives Python the class `Completion` (what a model wrote). Requests and answers are bodies in the wire formats of
 //! providers: a program passes them to the clients of these providers, and receives them from these clients.
-//! `conversation` and `need` call the functions.
+//! `conversation` and `need` call this module.
 
 use std::collections::HashSet;
 

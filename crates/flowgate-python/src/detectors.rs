@@ -1,6 +1,6 @@
-//! Offers the detectors of the policy language as Python functions, in the module `flowgate.detectors`. They find
-//! secrets, personal data and the like in a text by their form. Each releases the interpreter's lock while it searches,
-//! since a text can be long.
+//! Offers the detectors of the policy language as Python functions, in the module `flowgate.detectors`. They recognise
+//! secrets, personal data and the like by the form that such data have in a text. Each releases the interpreter's lock
+//! while it searches, since a text can be long.
 
 use std::ops::Range;
 

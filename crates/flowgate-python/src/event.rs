@@ -258,6 +258,7 @@ impl PyPart {
         self.text.as_deref()
     }
 
+    /// Shows the path and the label, but not the value.
     fn __repr__(&self) -> String {
         format!("Part({}: {})", self.path, self.label.join(", "))
     }

@@ -1,4 +1,4 @@
-//! Gives Python labels, and reads those that a program gives: the class `Label`.
+//! Gives Python the class `Label`, and reads the labels that a program gives.
 //!
 //! In Python, a label consists of the names of elements, which mean the same in every session of a policy. The bits by
 //! which the core represents a label depend on the table of names of a session, so a `Label` stores names, and the bits

@@ -80,9 +80,10 @@ impl PyMonitor {
         PyPolicy { inner: Arc::clone(self.session.policy()), path: self.session.path().map(str::to_owned) }
     }
 
-    /// Adds a message of the user. It carries at least `label`, in addition to the label that the policy gives it. The
-    /// other parameters are needed only if several agents share the session: `agent` is the agent that receives the
-    /// message, `name` is a name for this event, and `parents` are the names of the events that precede it.
+    /// Adds a message of the user. The label of the message is the join of `label`, if it is given, and of the label
+    /// that the policy gives to such a message. The other parameters are needed only if several agents share the
+    /// session: `agent` is the agent that receives the message, `name` is a name for this event, and `parents` are the
+    /// names of the events that precede it.
     #[pyo3(signature = (content, *, label=None, agent=None, name=None, parents=None))]
     fn user(
         &self,

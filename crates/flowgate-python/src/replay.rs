@@ -145,6 +145,7 @@ impl PyJudgedCall {
         self.label.clone()
     }
 
+    /// Shows the tool, the outcome and the label.
     fn __repr__(&self) -> String {
         format!("JudgedCall({}: {}, labelled {})", self.tool, self.outcome, self.label.join(", "))
     }
@@ -254,6 +255,7 @@ fn replay(
             let attribution = match (&mut builtin, given) {
                 (_, Some(given)) => given.resolve(monitor)?,
                 (Some(method), None) => method.attribute(monitor.trace(), entry),
+                // `Influence::read` sets one of the two, so this case does not occur.
                 (None, None) => Attribution::everything(),
             };
             let judged = monitor.record(entry.clone(), &attribution);

@@ -392,7 +392,7 @@ impl PyAuthorizedCall {
     }
 
     /// Records the output of the tool: text, or a list of content blocks. `structured` is the same output as a JSON
-    /// value, and `label` a label that it carries at least. Returns the event of the output.
+    /// value, and `label` is a label that the output carries at least. Returns the event of the output.
     #[pyo3(signature = (content, *, structured=None, label=None))]
     fn output(
         &self,
@@ -420,6 +420,7 @@ impl PyAuthorizedCall {
         self.push(py, TraceEntry::tool_error(self.id(), content), label)
     }
 
+    /// Shows the tool and the arguments.
     fn __repr__(&self) -> String {
         format!("AuthorizedCall({} {})", self.call.call().tool, self.call.arguments_json())
     }
@@ -465,7 +466,7 @@ pub(crate) fn to_python(
 }
 
 /// Creates a `Permit`, which can be used once. `call` is the permitted call, whose tool and arguments the `Permit`
-/// shows.
+/// shows; `None` where the caller no longer has it.
 fn permit(
     py: Python<'_>,
     session: &Arc<Session>,

@@ -197,7 +197,8 @@ const ANY_NUMBER: u64 = 1 << 32;
 impl<'a> Evaluator<'a> {
     /// Creates an evaluator; [`with_inputs`](Self::with_inputs) adds the parameters of the policy and the answers to
     /// extern predicates. `missing` states how a missing value is treated, which differs between rules and statements
-    /// that grant something.
+    /// that grant something. `functions` is the table of the built-in functions, and `fuel` the number of steps that
+    /// the evaluation may spend.
     pub(crate) fn new(
         plan: &'a Plan,
         trace: &'a Trace,

@@ -21,7 +21,8 @@ use crate::trace::{EventBody, EventId, Trace};
 /// Receives the matches and failures of rules.
 pub(crate) trait MatchReceiver {
     /// Handles a match of the rule with this index. `frame` contains the values of its variables, by slot. Returns
-    /// whether the search for further matches of the rule ends.
+    /// whether the search for further matches of the rule ends. An error also ends the search, and is reported to
+    /// [`Self::receive_failure`].
     fn receive_match(
         &mut self,
         evaluator: &mut Evaluator<'_>,

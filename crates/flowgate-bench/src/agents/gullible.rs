@@ -1,10 +1,10 @@
 //! Implements the test double with which `flowgate bench agents` measures the methods of guarded conversations. The double is a model that is capable
 //! and gullible.
 //!
-//! It is capable: it performs the next step of a task as soon as the values of the step are visible or can be passed on
-//! in a slot, and it looks at hidden text if a decision depends on that text. It is gullible: before anything else, it
-//! follows every instruction in its view, regardless of the author. It knows the task from the start, and the state of
-//! the servers only from its view.
+//! It is capable: it performs the next step of a task as soon as the values of the step are visible or can be passed
+//! on in a slot; otherwise, it looks at the hidden values first. It is gullible: before anything else, it follows
+//! every instruction in its view, regardless of the author. It knows the task from the start, and the state of the
+//! servers only from its view.
 
 use std::future::ready;
 

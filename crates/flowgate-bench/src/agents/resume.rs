@@ -67,8 +67,8 @@ fn count(line: &Value, field: &str) -> Option<u64> {
     line.get(field).and_then(Value::as_u64)
 }
 
-/// Returns the run of a task in a line; `None` if the line has another form. `injection` is the tool that the injected
-/// instruction of this run asks for.
+/// Returns the run of `task` that `line` records; `None` if the line lacks a field or has a value of another type.
+/// `injection` is the tool that the injected instruction of this run asks for.
 fn read_run(task: &BenchTask, injection: Option<&'static str>, line: &Value) -> Option<TaskRun> {
     let number = |field: &str| usize::try_from(count(line, field)?).ok();
     let mut run = TaskRun {

@@ -64,9 +64,9 @@ fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
     table(&title, &header, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-/// Returns the text of the cell for the figure in the field `name` of a line: a whole number as it is, another one with
-/// three decimals. Its interval follows in brackets if the line has one: from `NAME_low` to `NAME_high`, or
-/// `NAME_half_width` on both sides of the figure.
+/// Returns the text of the cell for the figure in the field `name` of a line: a whole number as it is, another one
+/// with three decimals, and a dash if the line does not have the figure. Its interval follows in brackets if the line
+/// has one: from `NAME_low` to `NAME_high`, or `NAME_half_width` on both sides of the figure.
 fn figure_cell(line: &Map<String, Value>, name: &str) -> String {
     let number = |name: String| line.get(&name).and_then(Value::as_f64);
     let (Some(figure), Some(value)) = (line.get(name), number(name.to_owned())) else { return cell(None) };
@@ -131,6 +131,7 @@ pub(super) fn search_table(runs: &[NamedRun]) -> Option<Table> {
             }
         }
         for (defence, game) in keys {
+            // The searches of this row.
             let found = || {
                 let of_defence = searches.iter().filter(move |line| text(line, "defence") == defence);
                 of_defence.filter(move |line| text(line, "game") == game)

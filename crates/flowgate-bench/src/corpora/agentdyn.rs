@@ -49,7 +49,8 @@ struct SolvedTask {
 }
 
 /// Reads the benchmark: the solved tasks in the folder `runs`, or in the whole folder if it has no `runs`, and the
-/// attacks on them that succeeded. Returns the sets of tools, one for each suite, and the cases.
+/// attacks on them that succeeded. Returns the sets of tools, one for each suite, and the cases. It is an error if no
+/// task was solved.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let root = if files.folders("")?.iter().any(|name| name == "runs") { "runs" } else { "" };
     let mut folders = Vec::new();
@@ -165,7 +166,8 @@ fn parse_run(run: &LocatedValue<'_>) -> Result<CorpusRun, CorpusError> {
     Ok(CorpusRun { path, suite, prompt, calls })
 }
 
-/// Returns the text of a message, in which a line break separates the text blocks; empty if the message has no content.
+/// Returns the text of a message: its content if that is a text, and otherwise the text blocks, separated by line
+/// breaks. Blocks of other types are left out. The result is empty if the message has no content.
 fn content(message: &LocatedValue<'_>) -> Result<String, CorpusError> {
     let Some(content) = message.optional("content")? else { return Ok(String::new()) };
     if content.value().is_string() {

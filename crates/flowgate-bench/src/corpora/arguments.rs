@@ -2,9 +2,9 @@
 //! so the gullible double needs arguments with which it can make the call. The readers of InjecAgent and PrivacyLens
 //! call [`obeying_arguments`].
 //!
-//! The texts of the arguments come from the injected text or, if the attack steals data, from the stolen data: a recipient is the address in the
-//! injected text, and a content is the stolen data. A flow policy judges where values come from, so other values from the same sources have the same
-//! verdict.
+//! The texts of the arguments come from the injected text or, if the attack steals data, from the stolen data: an
+//! argument for a recipient gets the address in the injected text, and an argument for content gets the stolen data.
+//! A flow policy judges where values come from, so other values from the same sources have the same verdict.
 
 use flowgate::detect;
 use flowgate::draft::DescribedArgument;

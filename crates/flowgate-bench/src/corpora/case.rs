@@ -1,6 +1,7 @@
-//! Defines the form into which every benchmark is read, so that one double and one runner serve all benchmarks. A *case* is a request of a user with
-//! a list of calls, each of which belongs to the user's task or to an attack. Each call states which earlier answers the double must see before it
-//! can make the call.
+//! Defines the form into which every benchmark is read, so that one double and one runner serve all benchmarks. A
+//! *case* is a request of a user with a list of calls, each of which belongs to the user's task or to an attack. Each
+//! call states which earlier answers the double must see before it can make the call. The readers of the benchmarks
+//! create the cases, and [`run`](super::run) runs them.
 
 use flowgate::draft::{DescribedTool, DraftOptions, ToolHints, draft_policy};
 use flowgate::trace::Tool;
@@ -131,7 +132,8 @@ impl CorpusCase {
         let mut texts = Vec::new();
         arguments.values().for_each(|value| collect_texts(value, &mut texts));
         texts.retain(|text| !self.prompt.contains(text.as_str()));
-        // Every answer contains a text without characters, so such a text says nothing.
+        // Texts that are empty or white space are left out: they occur in nearly every answer, and say nothing about
+        // the source of a value.
         let needs = self.calls.iter().enumerate().filter(|(_, call)| {
             texts.iter().any(|text| !text.trim().is_empty() && call.answer.contains(text.as_str()))
         });

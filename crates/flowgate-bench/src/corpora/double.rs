@@ -67,9 +67,10 @@ impl<'c> ScriptDouble<'c> {
         self.is_refused |= self.case.calls.get(at).is_some_and(|call| call.purpose == CallPurpose::Attack);
     }
 
-    /// Returns the next message for the chat that `request` shows: the first call that can be made, a look if an answer
-    /// that this call needs is hidden, or `Done.` if no call is left. A call waits until every call that it needs has
-    /// run. After the refusal of a call of the attack, no further call of the attack is made.
+    /// Returns the next message for the chat that `request` shows: the first call that can be made, a look (or a
+    /// refusal in words) if an answer that this call needs is hidden, or `Done.` if no call is left. A call waits
+    /// until every call that it needs has run. A call that was refused or was proposed [`MAX_PROPOSALS`] times is not
+    /// repeated. After the refusal of a call of the attack, no further call of the attack is made.
     pub(super) fn next_completion(&mut self, request: &Request) -> Completion {
         let view = CallsInView::new(request);
         for (at, call) in self.case.calls.iter().enumerate() {

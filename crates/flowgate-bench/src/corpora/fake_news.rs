@@ -1,6 +1,8 @@
-//! Reads pairs of a legitimate and a fake news article, and questions about them. The articles are those of *Automatic Detection of Fake News*
-//! (Pérez-Rosas et al., 2018); *Permissive Information-Flow Analysis*, section 4.5, uses them for its news data set.
-//! [`NewsSet::of_pairs`](crate::propagation::NewsSet::of_pairs) builds such a data set from the pairs and the questions.
+//! Reads pairs of a legitimate and a fake news article, and questions about them. The articles are those of
+//! *Automatic Detection of Fake News* (Pérez-Rosas et al., 2018); *Permissive Information-Flow Analysis*, section
+//! 4.5, uses them for its news data set. [`NewsSet::of_pairs`](crate::propagation::NewsSet::of_pairs) builds such a
+//! data set from the pairs and the questions that [`load_news_pairs`] returns. [`load_news_articles`] reads the pairs
+//! alone, for a model that writes questions.
 //!
 //! The folder is `fakeNewsDataset` as its authors publish it, or one that contains it: `legit/NAME.legit.txt` and `fake/NAME.fake.txt` are
 //! one pair. Their questions are not public, so the folder also has a file `questions.jsonl`, one object a line:
@@ -89,8 +91,8 @@ pub fn load_news_pairs(folder: &dyn CorpusFolder) -> Result<NewsPairs, CorpusErr
     Ok(NewsPairs { pairs, questions, files: files.into_read() })
 }
 
-/// Reads the pairs of articles, and returns them with the path of the data set in the folder: empty, or a folder's name
-/// with a slash.
+/// Reads the pairs of articles, and returns them with the path of the data set in the folder: empty, or a folder's
+/// name with a slash. It is an error if there are no legitimate articles, or one of them has no fake one.
 fn articles(files: &mut CorpusFiles<'_>) -> Result<(String, Vec<NewsPair>), CorpusError> {
     // The user may name the data set itself, or the folder that contains it.
     let is_above = files.folders("")?.iter().any(|name| name == DATA_SET);

@@ -109,6 +109,7 @@ pub fn figures(rows: &[CaseRow]) -> Vec<CorpusFigures> {
         }
         for counted in figures.iter_mut().filter(|counted| is_same(counted)) {
             counted.cases += 1;
+            // The calls of an attack count together as one attack, and each call of the task counts by itself.
             if let Some(fate) = row.attack() {
                 counted.attacks.add(fate);
             }

@@ -99,11 +99,11 @@ impl<'f> CorpusFiles<'f> {
         self.folder.folders(folder)
     }
 
-    /// Reads the first of `paths` that exists, and returns its path and its text. `what` says in the error what the
-    /// folder must have.
+    /// Reads the first file of `paths` that exists, records that it was read, and returns its path and its text.
+    /// `what` says in the error what the folder must have.
     ///
     /// # Errors
-    /// If no file exists, or one cannot be read.
+    /// If none of the files exists, or a file cannot be read.
     pub(super) fn first_of(&mut self, paths: &[&str], what: &str) -> Result<(String, String), CorpusError> {
         for path in paths {
             if let Some(text) = self.optional(path)? {

@@ -24,6 +24,7 @@ const MIN_TEXT: usize = 20;
 /// If a file or a folder cannot be read, or no message has a body.
 pub fn load_mails(folder: &dyn CorpusFolder) -> Result<Vec<String>, CorpusError> {
     let mut texts = Vec::new();
+    // The folders that were not read so far, each with its depth below the given folder, whose path is empty.
     let mut open = vec![(String::new(), 0)];
     while let Some((path, depth)) = open.pop() {
         let below = |name: &String| if path.is_empty() { name.clone() } else { format!("{path}/{name}") };

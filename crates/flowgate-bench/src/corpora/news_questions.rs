@@ -51,8 +51,9 @@ pub fn question_request(pair: &NewsPair) -> Request {
     request
 }
 
-/// Reads the questions of a model's reply about a pair, and checks them against the articles. Lines that do not begin
-/// with a brace, such as those around a block of code, are ignored.
+/// Reads the questions of a model's reply about a pair, and checks them against the articles. Returns the accepted
+/// questions as lines of `questions.jsonl`, and the reasons why others are refused. Lines that do not begin with a
+/// brace, such as those around a block of code, are ignored, and so are all objects after the first `MAX_QUESTIONS`.
 pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
     let mut written = WrittenQuestions::default();
     let objects = reply.lines().map(str::trim).filter(|line| line.starts_with('{'));
@@ -76,6 +77,7 @@ pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
 /// Returns its line of `questions.jsonl`, which lists for each fact the articles that state it. The error says why the
 /// question is refused.
 fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
+    // A model may write the objects as items of a list, each followed by a comma.
     let value: Value =
         serde_json::from_str(line.trim_end_matches(',')).map_err(|_| "a line is not valid JSON")?;
     let question = text_with_words(&value, "question")?;

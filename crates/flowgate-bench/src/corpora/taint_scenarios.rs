@@ -34,7 +34,8 @@ const FOLDER: &str = "scenarios";
 /// The kinds of propagation that the abstract of the paper names.
 const PROPAGATIONS: [&str; 4] = ["explicit", "semantic", "causal", "memory"];
 
-/// Reads the scenarios. Returns the sets of tools, one for each scenario, and the cases.
+/// Reads the scenarios. Returns the sets of tools, one for each scenario, and the cases. It is an error if there are
+/// no scenarios.
 pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<CorpusCase>), CorpusError> {
     let (mut sets, mut cases) = (Vec::new(), Vec::new());
     for name in files.list(FOLDER, ".json")? {
@@ -74,7 +75,8 @@ fn tools(scenario: &LocatedValue<'_>) -> Result<Vec<CorpusTool>, CorpusError> {
     Ok(tools)
 }
 
-/// Reads the case of a scenario. `tool_set` is the position of its tools, `set`, among the sets.
+/// Reads the case of a scenario. `tool_set` is the position of its tools, `set`, among the sets. It is an error if
+/// the sink is one of the steps, or if a tainted scenario has no step that is a source.
 fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<CorpusCase, CorpusError> {
     let kind = scenario.field("propagation")?;
     if !PROPAGATIONS.contains(&kind.text()?) {

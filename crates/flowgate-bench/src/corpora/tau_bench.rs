@@ -149,7 +149,8 @@ impl Domain {
         for tool in &self.set.tools {
             let properties = tool.parameters.get("properties").and_then(Value::as_object);
             let argument = properties.filter(|known| known.len() == 1).and_then(|known| known.keys().next());
-            // The traits are guessed from the name and the description; `true` permits hints, of which there are none.
+            // The traits are guessed from the name and the description alone: the tools have no annotations of a
+            // server, so `true`, which trusts annotations, has no effect.
             let reads = ToolTraits::of(&tool.described(), true).effect == ToolEffect::Reads;
             if let Some(argument) = argument.filter(|_| reads) {
                 readers.entry(argument.as_str()).or_insert(tool);
@@ -158,9 +159,9 @@ impl Domain {
         readers
     }
 
-    /// Reads a task as a case. Its calls read the user's record and, before each action, the records that the action's
-    /// arguments name; then the action itself is called. `readers` are the tools that read one record, by the name of
-    /// their argument.
+    /// Reads a task as a case. Its calls read the user's record and, before each action, the records that the
+    /// action's arguments name; then the action itself is called. `readers` are the tools that read one record, by
+    /// the name of their argument. It is an error if an action calls a tool that the domain does not describe.
     fn case(
         &self,
         task: &LocatedValue<'_>,

@@ -113,6 +113,7 @@ impl<'a> FeedbackScenario<'a> {
         let DemandedLink { link, carries } = self.row.demand.as_ref()?;
         let data = match carries {
             LinkData::Base64 => base64(self.others.join("\n").as_bytes()),
+            // The words of the longest text, joined by hyphens.
             LinkData::Words => {
                 let longest = self.others.iter().max_by_key(|text| text.len()).copied().unwrap_or_default();
                 let words = longest.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());

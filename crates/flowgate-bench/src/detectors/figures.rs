@@ -1,5 +1,6 @@
 //! Computes the figures of `flowgate bench detectors` from the judged rows of feedback: how many attacks and honest
 //! rows each detector flags, and how many injected and honest messages the flow rule denies or permits.
+//! [`report`](super::report) prints them.
 
 use flowgate::monitor::Outcome;
 use serde_json::{Map, Value, json};

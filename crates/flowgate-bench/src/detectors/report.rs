@@ -50,7 +50,7 @@ fn comparisons(judged: &[JudgedRow<'_>], seed: u64) -> Vec<(&'static str, Paired
 }
 
 /// Returns the tables: each row with the results of the detectors and the rule, the shares with their intervals, and
-/// the comparisons of the rule with each detector. `seed` determines the random numbers of the comparisons.
+/// the comparisons of the rule with each detector. `seed` determines the bootstrap samples of the comparisons.
 fn table_list(judged: &[JudgedRow<'_>], figures: &DetectorFigures, seed: u64) -> Vec<Table> {
     let mut header = vec!["row", "kind"];
     header.extend(DETECTORS.iter().map(|detector| detector.name));
@@ -73,9 +73,9 @@ fn table_list(judged: &[JudgedRow<'_>], figures: &DetectorFigures, seed: u64) ->
     tables
 }
 
-/// Returns the output as text: the flow rule, the tables, and sentences about the figures. `policy` is the name of the
-/// policy's file. It is `None` for the built-in policy, whose text then takes the place of the name. With `content`,
-/// the texts of the rows follow.
+/// Returns the output as text: the flow rule, the tables, and sentences about the figures. `policy` is the name of
+/// the policy's file. It is `None` for the built-in policy, whose text then takes the place of the name. With
+/// `content`, the texts of the rows follow. `seed` determines the bootstrap samples of the comparisons.
 pub fn text(
     judged: &[JudgedRow<'_>],
     figures: &DetectorFigures,

@@ -267,8 +267,8 @@ fn stays_visible(target: &Target<'_>, defence: Defence, attack: &AttackTemplate,
 
 /// Returns the next attack after the prepared ones. In three of four cases it changes the text or the form of one of
 /// the attempts with the highest score; otherwise it composes a new text. It draws at most [`CHANGES`] attacks and
-/// takes the first that was not tried so far and remains visible under the defence, or else the last one. `tried` has
-/// the text of each earlier attempt with the name of its variant.
+/// takes the first that was not tried so far and remains visible under the defence, or else the last one. `best` has
+/// the best attempts so far, and `tried` the text of each earlier attempt with the name of its variant.
 fn next_attack(
     target: &mut Target<'_>,
     defence: Defence,

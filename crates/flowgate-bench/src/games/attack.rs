@@ -121,7 +121,7 @@ const MAX_TEMPLATE: usize = 1000;
 /// request of a game has the placeholders of the game, so the result has them if `text` has them. A text that was not
 /// composed of these parts counts as a request.
 pub(super) fn mutate(game: Game, text: &str, random: &mut SeededRandom) -> AttackTemplate {
-    // The longest part that matches is the right one, since the empty part always matches.
+    // Of the parts that match, the longest one is meant: one of the parts is empty and matches every text.
     let part = |parts: &[&'static str], is_part: &dyn Fn(&str) -> bool| {
         parts.iter().copied().filter(|part| is_part(part)).max_by_key(|part| part.len()).unwrap_or("")
     };

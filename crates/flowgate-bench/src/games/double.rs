@@ -6,9 +6,9 @@
 //! *Gullible* does whatever any visible text asks: if one part of an observation makes a request, it writes every
 //! marker that it can see, and calls the first tool on offer that a request names. *Immune* answers from the parts
 //! without requests and never writes a marker. All answer the user's request as well as the visible text allows, so
-//! their benign utility is what a defence leaves of the observation. They know nothing of the task except what they are
-//! shown, and decode every encoding of [`variant`](super::variant) in it. In games of several steps, [`journey`]
-//! answers for them.
+//! their benign utility shows how much of the permitted content a defence leaves visible. They know nothing of the task
+//! except what they are shown, and decode every encoding of [`variant`](super::variant) in it. In games of several steps,
+//! [`journey`] answers for them.
 //!
 //! A double also answers in place of the model of a screener. There, *gullible* names every region as soon as one of them
 //! asks for something, *curious* names every region in any case, and *immune* those that the user's request needs. The
@@ -122,7 +122,7 @@ impl ModelDouble {
         {
             return Completion { calls: vec![call], ..Completion::default() };
         }
-        // The answer has the visible parts that are neither requests of an attacker nor contain markers.
+        // The answer has the visible parts that neither are requests of an attacker nor contain markers.
         let is_answer = |part: &&&String| !is_match(&REQUEST, part) && !is_match(&MARKER, part);
         let mut lines: Vec<&str> = readable.iter().filter(is_answer).map(|part| part.as_str()).collect();
         if self.obeys_texts() && !requests.is_empty() {

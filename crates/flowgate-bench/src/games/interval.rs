@@ -1,6 +1,8 @@
-//! Computes the sampling uncertainty of rates: the binomial error of AgentSecBench's section 4.5, Wilson's interval, and the concentration
-//! bound of Proposition 4. The measures of all suites return a [`Rate`], such as those of [`measure`](super::measure). The reports and the charts call
-//! [`Rate::wilson_95`] for its interval, and [`figures`](super::figures) calls [`hoeffding_half_width`] for the interval of the advantage.
+//! Computes the sampling uncertainty of rates: the binomial error of AgentSecBench's section 4.5, Wilson's interval,
+//! and the concentration bound of Proposition 4. The measures of all suites, such as those of
+//! [`measure`](super::measure), return a [`Rate`]. The reports and the charts call [`Rate::wilson_95`] for the
+//! interval of a rate, and [`figures`](super::figures) calls [`hoeffding_half_width`] for the interval of the
+//! advantage.
 
 /// The normal quantile of a two-sided interval of 95 %.
 const Z_95: f64 = 1.959_963_984_540_054;

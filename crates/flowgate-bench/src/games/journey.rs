@@ -215,6 +215,7 @@ pub(super) fn generate_journey(
     };
     let adversarial =
         Task { context: format!("{ticket}{text}\n"), attack: Some(attack.family), ..control.clone() };
+    // The answer of the tool `lookup_order`. Its number is drawn last: another order would change all tasks.
     let order = format!("Order {} is stored in {city}.", 10_000 + random.below(90_000));
     JourneyPair { game, adversarial, control, order }
 }

@@ -1,5 +1,6 @@
-//! Defines the output of one run of a defended agent: what the model was shown, what it wrote, and what took effect.
-//! Runs under all defences return it in the same form, so that [`runner`](super::runner) judges them by the same rules.
+//! Defines the output of one run of a defended agent: what the model was shown, what it wrote, and what took effect;
+//! and the error of a run without an output ([`ExecutionError`]). Runs under all defences return the output in the same
+//! form, so that [`runner`](super::runner) judges them by the same rules.
 
 use std::fmt;
 

@@ -1,9 +1,10 @@
-//! Draws pseudorandom numbers and choices from a seed: the same seed gives the same choices on every platform. The
-//! generators of tasks need this.
+//! Draws pseudorandom numbers and choices from a seed. The same seed gives the same choices on every platform, so
+//! that equal seeds generate equal tasks.
 //!
-//! The numbers are those of SplitMix64, which is a published sequence, so a library update cannot change the tasks of a
-//! seed. The generators of the games, of the propagation and saliency suites and of the texts for the learned detector
-//! draw from it, and so do the attack searches of the games and the bootstrap of [`statistics`](crate::statistics).
+//! The numbers are those of SplitMix64, which is a published sequence, so a library update cannot change the tasks of
+//! a seed. The generators of the games, of the propagation and saliency suites and of the texts for the learned
+//! detector use this module, and so do the attack searches of the games and the bootstrap of
+//! [`statistics`](crate::statistics).
 
 /// A sequence of pseudorandom numbers that a seed determines; the field is the state of SplitMix64.
 #[derive(Debug, Clone)]

@@ -1,6 +1,7 @@
 //! Holds the figures that AgentSecBench reports for its own tasks and two models, Qwen3-0.6B and Qwen3-1.7B, and
-//! averages the figures of a run in the same way. [`report`](super::report) prints both side by side. They are only an
-//! orientation, since the tasks of a run are not those of the paper, and the model is often another one.
+//! averages the figures of a run in the same way. [`report`](super::report) prints both side by side. The published
+//! figures are only an orientation, since the tasks of a run are not those of the paper, and the model is often
+//! another one.
 //!
 //! The figures are those of AgentSecBench's Tables 4 to 6. They are macro averages over games and models with equal
 //! weights. The two risks of Table 6 (the risks given an open and a closed channel) are averages over the games that

@@ -131,9 +131,10 @@ fn decomposition_table(all: &[DefenceFigures]) -> Table {
     table("decomposition and executed risk (Table 6, Theorem 1)", &header, &defence_rows(all, cells))
 }
 
-/// Returns the table of what a defence gains and costs. The first columns compare it with `base`, the figures without a
-/// defence; they are dashes if these were not measured. Then come the gaps to ideal executions, which are not attacked.
-/// The last two columns are the worst leakage of a canary, if canaries were enumerated.
+/// Returns the table of what a defence gains and costs. The first two columns compare it with `base`, the figures
+/// without a defence; they are dashes if these were not measured. Then come the utility under attack, and the gaps to
+/// ideal executions, which are not attacked. The last two columns are the worst leakage of a canary, if canaries were
+/// enumerated.
 fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table {
     let header = [
         "defence",

@@ -24,6 +24,7 @@ pub(crate) fn wordings() -> Vec<GameWording> {
         families(game).into_iter().map(move |attack| GameWording::Family(game, attack.family, attack.text))
     });
     let written = Encoding::ALL.into_iter().map(Variant::Encoded).chain([Variant::SplitFields]);
+    // One template suffices for the ways to write a name, since they do not depend on the text around the name.
     let template =
         families(Game::Capability).into_iter().next().map(|attack| attack.text).unwrap_or_default();
     let of_variants = written.map(|variant| GameWording::Written(variant, template.clone()));

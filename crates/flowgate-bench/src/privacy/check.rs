@@ -116,9 +116,10 @@ fn visible_categories(task: &PrivacyTask, answers: &[Answer], made: &[GroundTrut
 }
 
 /// Returns the categories of private data (such as `address`) that a field of a tool's answer may contain. These are
-/// the field's own category, and the categories in the oracle label of the call that returned it, since an answer can
-/// depend on the arguments. The fields in [`INDEPENDENT`](world::INDEPENDENT) depend on no argument, so they have only
-/// their own. `made` has the steps before the one that uses the field.
+/// the field's own category, and the categories in the oracle label of the latest call of the tool, since an answer
+/// can depend on the arguments. The fields in [`INDEPENDENT`](world::INDEPENDENT) depend on no argument, so they have
+/// only their own. `made` has the steps before the one that uses the field. The result is empty if the suite does not
+/// have the tool.
 fn categories(task: &PrivacyTask, made: &[GroundTruthCall], reference: &Reference) -> Categories {
     let Some(tool) = world::find(task.suite, &reference.tool) else { return Categories::new() };
     let own = tool.private.iter().find(|(field, _)| *field == reference.field);

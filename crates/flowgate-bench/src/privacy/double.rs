@@ -50,6 +50,8 @@ impl RegionChoice {
     fn choose(self, task: &PrivacyTask, request: &Request, needed: Vec<String>) -> Vec<String> {
         let regions = tagged_regions(request);
         match self {
+            // The guessing double differs from the honest one only as an agent: it guesses values that it may not
+            // see.
             Self::Honest | Self::Guessing => needed,
             // A curious judge names more than the step needs, but nothing if the step needs nothing.
             Self::Curious if needed.is_empty() => needed,
@@ -187,11 +189,11 @@ impl AgentDouble<'_> {
         self.judge == RegionChoice::Guessing && !chat.offers(LOOK)
     }
 
-    /// Returns the message for `step`, which has the position `index`: its call, or a look if a value is hidden and no
-    /// slot can carry it. The guessing double does not look: it guesses a hidden argument, or omits it. If a value does
-    /// not exist, the message says so. The result is `None` if the step is skipped: its condition does not hold, or the
-    /// condition is hidden and the double guesses. `is_raised` says whether the double is already on the level of a
-    /// look.
+    /// Returns the message for `step`, which has the position `index`: its call, or a look if a value is hidden and
+    /// no slot can carry it. Where no look is on offer, the guessing double guesses a hidden argument or omits it,
+    /// and the others say that they may not see it. If a value does not exist, the message says so. The result is
+    /// `None` if the step is skipped: its condition does not hold, or the condition is hidden and the double guesses.
+    /// `is_raised` says whether the double is already on the level of a look.
     fn perform(
         &self,
         chat: &Chat<'_>,

@@ -44,7 +44,7 @@ pub fn all() -> Result<Vec<PrivacyTask>, TaskError> {
 ///
 /// # Errors
 /// If a line cannot be read, or a task is incomplete or has the name of another task. The error of an incomplete task
-/// names the line after the task.
+/// names the line at which the next task begins, or the last line of the text.
 pub fn read(suite: Suite, text: &str) -> Result<Vec<PrivacyTask>, TaskError> {
     let mut tasks: Vec<PrivacyTask> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -149,7 +149,7 @@ fn add_line(task: &mut PrivacyTask, key: &str, value: &str) -> Result<(), String
 }
 
 /// Reads an oracle label: `run` for a call that discloses nothing private, or `ask CATEGORY, ...` with the categories
-/// that a person has to confirm.
+/// that a person has to confirm. A text of another form is an error.
 fn oracle(text: &str) -> Result<Categories, String> {
     if text == "run" {
         return Ok(Categories::new());
@@ -160,7 +160,7 @@ fn oracle(text: &str) -> Result<Categories, String> {
     Ok(names.split(',').map(|name| name.trim().to_owned()).collect())
 }
 
-/// Reads a condition, `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`.
+/// Reads a condition, `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`. A text of another form is an error.
 fn condition(text: &str) -> Result<Condition, String> {
     let form = "the condition does not have the form `{FIELD} >= NUMBER` or `{FIELD} < NUMBER`; write it in one of them";
     let (field, rest) = text.strip_prefix('{').and_then(|text| text.split_once('}')).ok_or(form)?;
@@ -195,8 +195,9 @@ fn template(text: &str) -> Result<Template, String> {
     Ok(Template(pieces))
 }
 
-/// Reads a reference, the text between braces: `TOOL.FIELD`, or `TOOL#ROW.FIELD` for the row with the id `ROW`. It can
-/// end with a derivation: ` / NUMBER` divides the value, and `? VALUE: TEXT, ...` replaces each value by its text.
+/// Reads a reference, the text between braces: `TOOL.FIELD`, or `TOOL#ROW.FIELD` for the row with the id `ROW`. It
+/// can end with a derivation: ` / NUMBER` divides the value, and `? VALUE: TEXT, ...` replaces each value by its
+/// text. A text of another form is an error, and so is a divisor that is not above 0.
 fn reference(text: &str) -> Result<Reference, String> {
     let (path, derivation) = if let Some((path, choices)) = text.split_once('?') {
         let pair = |choice: &str| {

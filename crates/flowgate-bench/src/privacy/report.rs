@@ -49,9 +49,9 @@ fn rates(figures: &PrivacyFigures) -> [(&'static str, Rate); 7] {
     ]
 }
 
-/// Returns the figures of one defence as rows for JSON lines and CSV: one row for all tasks, one for each suite and one
-/// for each pattern. Each rate has several columns: its counts, and the ends of its Wilson interval at 95 %. The rate
-/// of a part without cases is null.
+/// Returns the figures of one defence as rows for JSON lines and CSV: one row for all tasks, one for each suite and
+/// one for each pattern. Each rate has several columns: its counts, its value, and the ends of its Wilson interval at
+/// 95 %. The value of a part without cases is null.
 pub fn figure_rows(results: &DefenceResults) -> Vec<Map<String, Value>> {
     let row = |scope: TaskGroup| {
         let figures = results.figures(scope);
@@ -215,9 +215,10 @@ fn table_list(all: &[DefenceResults], seed: u64, unmeasured: &[Unmeasured]) -> V
     tables
 }
 
-/// Returns the HTML page of a run: three charts and the tables. One chart compares missed with needless questions; the
-/// others compare missed questions with completed tasks, for a person who allows and for one who refuses. The charts
-/// show the defences on the data of the suite, or those on the planted variant if only that was measured.
+/// Returns the HTML page of a run: three scatter charts, a bar chart of the tokens if they were counted, and the
+/// tables. One scatter compares missed with needless questions; the others compare missed questions with completed
+/// tasks, for a person who allows and for one who refuses. The charts show the defences on the data of the suite, or
+/// those on the planted variant if only that was measured. `seed` determines the samples of the bootstrap.
 pub fn page(all: &[DefenceResults], manifest: &Value, seed: u64, unmeasured: &[Unmeasured]) -> String {
     let main = of_variant(all, WorldVariant::Accidental);
     let shown = if main.is_empty() { all } else { main.as_slice() };

@@ -40,10 +40,10 @@ pub struct PrivacyRunner {
 }
 
 impl PrivacyRunner {
-    /// Reads the policies.
+    /// Creates a runner: reads the policy of each suite of tasks.
     ///
     /// # Errors
-    /// If one cannot be read, which is a defect of this crate.
+    /// If a policy cannot be read, which is a defect of this crate.
     pub fn new() -> Result<Self, RunError> {
         let policy = |suite: Suite| match Policy::parse(suite.policy()) {
             Ok(policy) => Ok((suite, Arc::new(policy))),

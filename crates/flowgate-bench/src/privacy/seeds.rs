@@ -56,7 +56,9 @@ pub fn spreads(all: &[DefenceResults], seed: u64) -> Vec<SeedSpread> {
         .collect()
 }
 
-/// Returns one figure of one defence over its seeds; `None` if the figure concerns no task.
+/// Returns one figure of one defence over its seeds; `None` if the figure concerns no task. `of_task` computes the
+/// value of a task, and the value of a seed is the mean over its tasks. `seed` determines the samples of the
+/// bootstrap.
 fn spread(results: &DefenceResults, (figure, of_task): TaskFigure, seed: u64) -> Option<SeedSpread> {
     let further = results.further_seeds.iter().map(|of| of.tasks.as_slice());
     let runs: Vec<&[TaskResult]> = std::iter::once(results.tasks.as_slice()).chain(further).collect();
@@ -79,7 +81,9 @@ fn spread(results: &DefenceResults, (figure, of_task): TaskFigure, seed: u64) ->
     })
 }
 
-/// Returns the figures as rows for JSON lines and CSV.
+/// Returns the figures of the defences that ran with several seeds as rows for JSON lines and CSV. `lowest` and
+/// `highest` are values of single seeds, and `low` and `high` the ends of the interval of the mean. `seed` determines
+/// the samples of the bootstrap.
 pub fn spread_rows(all: &[DefenceResults], seed: u64) -> Vec<Map<String, Value>> {
     let row = |spread: SeedSpread| {
         let mut row = Map::new();

@@ -128,9 +128,9 @@ impl PrivacySuite {
         self.run_defence_with(defence, AnswerSource::Double, after_run)
     }
 
-    /// Runs all tasks under one defence, whose seed is `first`. If the defence draws random numbers, the tasks also run
-    /// with each of the `seeds` - 1 seeds after `first`; the results of these are in `further_seeds`. Otherwise as
-    /// [`run_defence_with`](Self::run_defence_with).
+    /// Runs all tasks under one defence, like [`run_defence_with`](Self::run_defence_with). `first` is the seed of
+    /// the defence. If the defence draws random numbers, the tasks run again with each of the seeds that follow
+    /// `first`, so that `seeds` seeds are used; the results of these further runs are in `further_seeds`.
     ///
     /// # Errors
     /// As [`run_defence_with`](Self::run_defence_with).

@@ -173,8 +173,8 @@ fn row<'a>(state: &'a mut Value, table: &str, id: &str) -> Result<&'a mut Value,
     found.ok_or_else(|| format!("there is no {id} in {table}"))
 }
 
-/// Adds a row to a table of the state, with the arguments as its fields, and returns its id. The id is `prefix` and the
-/// number of the row, counted from 1.
+/// Adds a row to a table of the state, with the arguments as its fields, and returns its id. The id is `prefix` and
+/// the number of the row, counted from 1. It is an error if the state has no table of this name.
 fn add(
     state: &mut Value,
     table: &str,
@@ -195,8 +195,9 @@ fn copy_of(state: &Value, table: &str) -> Result<Value, String> {
     state.get(table).cloned().ok_or_else(|| format!("there is no {table}"))
 }
 
-/// Returns the rows of a table whose `field` has at least one word of the query. Ignores case and every `s` at the end
-/// of a word, so that a plural finds its singular. This is only an approximation: `class` also finds `cla`.
+/// Returns the rows of a table whose `field` has at least one word of the query. Ignores case and every `s` at the
+/// end of a word, so that a plural finds its singular. This is only an approximation: `class` also finds `cla`. It is
+/// an error if the state has no table of this name.
 fn search(state: &Value, table: &str, field: &str, query: &str) -> Result<Value, String> {
     let words: Vec<String> = query.to_lowercase().split_whitespace().map(str::to_owned).collect();
     let is_hit = |row: &&Value| {

@@ -85,10 +85,10 @@ pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
     first.iter().enumerate().map(row).collect()
 }
 
-/// Merges the cells that several seeds have at one place of a table into one text. A figure becomes its mean, with the
-/// least and the greatest value if they differ. Counts are summed, with the least and the greatest count. Parameters
-/// are listed. An interval becomes a dash: the seeds share questions or have different parameters, so their questions
-/// are not a sample of one population.
+/// Merges the cells that several seeds have at one place of a table into one text. A name stays as it is. A figure
+/// becomes its mean, with the least and the greatest value if they differ. Counts are summed, with the least and the
+/// greatest count. The different values of a parameter are listed. An interval becomes a dash: the seeds share
+/// questions or have different parameters, so their questions are not a sample of one population.
 fn over_seeds(cells: &[&Cell]) -> String {
     // With one seed, there is nothing to merge, and the text is that of its cell.
     let (Some(first), true) = (cells.first(), cells.len() > 1) else {

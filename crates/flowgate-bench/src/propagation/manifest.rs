@@ -1,5 +1,6 @@
-//! Identifies a run by a manifest: seed, doubles, size, and digests of the questions and the code. Two runs with equal
-//! manifests have the same results, so `flowgate bench verify` can repeat a recorded run and compare it.
+//! Identifies a run of the propagation suite by a manifest: seed, doubles or model, size, and digests of the
+//! questions and the code. Two runs of doubles with equal manifests have the same results, so `flowgate bench verify`
+//! can repeat a recorded run and compare it.
 
 use serde_json::{Value, json};
 

@@ -2,9 +2,10 @@
 //! The suite computes its figures with this module.
 //!
 //! The *naive* label of an answer is the join of the labels of all documents. A method improves a label if it finds a
-//! label below the naive one. The rate *improvement* is the share of exact labels among the questions for which such a
-//! label exists. The rate *missed* is the share of labels that are too low, because the answer needs a document above
-//! them, among the questions whose label the method improved. Precision and recall are means over the questions.
+//! label below the naive one. The rate *improvement* is the share of exact labels among the questions whose true
+//! labels are below the naive one. The rate *missed* is the share of labels that are too low, because the answer
+//! needs a document above them, among the questions whose label the method improved. Precision and recall are means
+//! over the questions.
 
 use flowgate::label::LabelSpan;
 use flowgate::label::span::SpanElement;
@@ -138,6 +139,7 @@ impl LabelFigures {
             most_calls: outcomes.iter().map(|outcome| outcome.cost.calls).max().unwrap_or(0),
             forward_ratio: ratio(total(|cost| cost.forward_tokens)),
             sharing_ratio: ratio(total(|cost| cost.unshared_tokens)),
+            // `compare_with_naive` sets it, if the tokens of the naive algorithm are known.
             naive_ratio: None,
         }
     }

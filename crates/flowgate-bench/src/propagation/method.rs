@@ -186,7 +186,8 @@ pub fn apply(
 /// Finds the labels of the answer `completion` with the kNN-LM, which mixes two distributions of the next word: the
 /// model's own, and that of the passages whose hidden states are nearest. The model evaluates the answer twice, for
 /// its score and for its hidden states. The utility of each subcontext is then computed without another call.
-/// `lambda` is the loss of utility that the search tolerates. Returns the labels and the cost.
+/// `lambda` is the loss of utility that the search tolerates. Returns the labels and the cost. Fails if there is no
+/// model with hidden states, a model fails, or the question has more than 128 labels.
 fn knn(
     models: Models<'_>,
     lambda: f64,
@@ -227,8 +228,9 @@ fn knn(
 }
 
 /// Asks the model which documents the answer `completion` needs, and returns the labels of these documents. `example`
-/// shows the model how to cite. If the model's reply is malformed, or the model cannot read the request or reply to it,
-/// the result is the naive label, which is never too low.
+/// shows the model how to cite. If the model's reply is malformed, or the model cannot read the request or reply to
+/// it, the result is the naive label, which is never too low. Any other failure of the model is an error, and so is a
+/// missing model.
 fn introspect(
     models: Models<'_>,
     question: &DocumentQuestion,
@@ -273,6 +275,7 @@ fn introspect(
 pub fn literal_cost(question: &DocumentQuestion, count: &dyn Fn(&str) -> usize) -> Option<(usize, usize)> {
     let span = question.span()?;
     let texts: Vec<usize> = question.documents.iter().map(|document| count(&document.text)).collect();
+    // Every test evaluates the question and the answer, together with the documents of its subcontext.
     let fixed = count(&question.text) + count(&question.answer);
     // The first test is that of the whole context, with which the others are compared. `minimal_labels` is Algorithm 1;
     // it calls the closure for each further test.

@@ -1,11 +1,11 @@
 //! Runs the propagation suite with a model in place of the doubles: [`PropagationSuite::run_model`], which `flowgate
 //! bench propagation` calls.
 //!
-//! The model must score texts; this suffices for Tables 1 to 3 of *Permissive Information-Flow Analysis*. Their rows of
-//! the kNN-LM also need hidden states. Table 4 and the degradation attack need a model that answers questions.
-//! Introspection needs a model that answers chats; a model without a chat template does so by
-//! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). Labels are searched
-//! for the answer of the data set, except in `agents/generated`, where the model writes the answer.
+//! The model must score texts; this suffices for Tables 1 to 3 of *Permissive Information-Flow Analysis*. The rows of
+//! the kNN-LM in these tables also need hidden states. Table 4 and the degradation attack need a model that answers
+//! questions. Introspection needs a model that answers chats; a model without a chat template does so by
+//! [`ContinuedIntrospection`](flowgate_guard::propagation::introspection::ContinuedIntrospection). Labels are
+//! searched for the answer of the data set, except in `agents/generated`, where the model writes the answer.
 
 use flowgate_guard::propagation::AnswerModel;
 use flowgate_lm::{BoxFuture, Error, block_on};

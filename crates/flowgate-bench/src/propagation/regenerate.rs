@@ -55,7 +55,7 @@ pub fn align(
     answer: &AnswerModelOf<'_, '_>,
 ) -> Result<Alignment, Error> {
     let (mut whole, mut regenerated, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
-    // The changes of the score where a better label than the naive one exists, and where none does.
+    // The changes of the score where a label below the join of all labels suffices, and where none does.
     let (mut improvable, mut not_improvable) = (Vec::new(), Vec::new());
     for question in questions {
         let Some(span) = question.span() else { continue };
@@ -69,6 +69,7 @@ pub fn align(
         whole.push(score(&from_all));
         regenerated.push(score(&at_label));
         filtered.push(score(&from_trusted));
+        // No better label exists if the answer needs the join of all labels.
         if question.truth(&span) == [span.top()] {
             not_improvable.push(score(&from_trusted) - score(&from_all));
         } else {
@@ -163,7 +164,8 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
     ) -> Result<Self, Error> {
         let mut improvable = Vec::new();
         for question in questions {
-            // The label can be improved if a label below the join of all labels suffices for the answer.
+            // The label can be improved if a label below the join of all labels suffices for the answer. A question
+            // with more than 128 labels has no span and is left out.
             let Some(span) = question.span().filter(|span| question.truth(span) != [span.top()]) else {
                 continue;
             };
@@ -259,6 +261,7 @@ pub fn endorse(
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for question in questions {
         let Some(span) = question.span() else { continue };
+        // The answer does not need the untrusted text: a label below the join of all labels suffices.
         if question.truth(&span) != [span.top()] {
             continue;
         }

@@ -47,7 +47,8 @@ pub fn model_rows(seeds: &[ModelResults]) -> Vec<Map<String, Value>> {
     rows_of_runs(&model_runs(seeds))
 }
 
-/// Returns the rows of all results. They have a column for the seed if there are several.
+/// Returns a row of figures for each double or model, seed, data set and method. If there are several seeds, each row
+/// has the column `seed`.
 fn rows_of_runs(runs: &Runs<'_>) -> Vec<Map<String, Value>> {
     let has_seeds = has_seeds(runs);
     let row = |seed: u64, row: &LabelRow| {
@@ -104,8 +105,8 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
 
 /// Returns the lines of the format jsonl that follow the manifest. The figures of all doubles come first. Then each
 /// double has for each seed the settings that were tried, the alignment of answers, the attacks and the endorsement.
-/// After several seeds, a line for each figure has its mean and range. The last line is the cost of the literal search
-/// with each seed, if it was computed.
+/// After several seeds, a line for each figure has its mean and range. The last lines have the cost of the literal
+/// search, one for each seed, if it was computed.
 pub fn lines(all: &[Vec<DoubleResults>], literal: &[LiteralCost]) -> Vec<Value> {
     let mut lines = lines_of_runs(&double_runs(all));
     lines.extend(literal.iter().map(|cost| {

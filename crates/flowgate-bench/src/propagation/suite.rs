@@ -198,7 +198,8 @@ impl PropagationSuite {
     }
 
     /// Replaces the generated articles by articles that were read from a folder (`found`): the first `pairs` pairs of
-    /// articles about which there are questions. Some of these pairs are for tuning.
+    /// articles about which there are questions. Some of these pairs are for tuning. Questions of
+    /// [`add_embeddings`](Self::add_embeddings) are dropped, since they are about the replaced articles.
     ///
     /// # Errors
     /// If fewer than two pairs with questions are left, so that they cannot be divided.
@@ -273,7 +274,8 @@ impl PropagationSuite {
     }
 
     /// Returns the example that a method shows to the model, and the questions on which the method is measured. Only
-    /// introspection on key-value questions has an example, the first question; it is not measured on this question.
+    /// introspection on key-value questions has an example, the first question, and is not measured on it. In all other
+    /// cases, the example is `None`, and all questions are measured.
     pub(super) fn example_and_questions(
         &self,
         set: DataSet,
@@ -301,8 +303,9 @@ impl PropagationSuite {
         }
     }
 
-    /// Computes all tables with a double. `step` is called after each question and each setting that was tried; if it
-    /// returns true (the user has interrupted the command), the rest is skipped and the result is `None`.
+    /// Computes all tables with a double. `copying` says which errors the double makes. `step` is called after each
+    /// question and each setting that was tried; if it returns true (the user has interrupted the command), the rest is
+    /// skipped and the result is `None`.
     ///
     /// # Errors
     /// If a label cannot be built, or the documents of a question have too many labels.
@@ -317,7 +320,8 @@ impl PropagationSuite {
             Models { states: Some(&model), chat: Some(&chat), ..Models::scoring(&model, &count_lines) };
         let (key_value, news) = &self.tuning;
         let Some((key_value, key_value_grid)) = tune(models, key_value, step)? else { return Ok(None) };
-        // No reported method prunes on the news: the thresholds that are tried there only appear in a chart.
+        // No reported method prunes on the news: the thresholds that are tried there only appear in a chart, and the
+        // parameters below get the fixed threshold.
         let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
         let Some((tf_idf, tf_idf_grid)) = tune(models, &self.tf_idf_tuning, step)? else { return Ok(None) };
         let [news, tf_idf] = [news, tf_idf].map(|best| SearchParameters { shapley: FIXED.shapley, ..best });
@@ -434,9 +438,10 @@ pub(super) fn agent_labels() -> Result<[Label; 2], Error> {
     })
 }
 
-/// Returns the methods that run on each data set, in the order of the tables. The literal search (Algorithm 1 of
-/// *Permissive Information-Flow Analysis*) is feasible on the small contexts only. Shapley pruning runs on key-value
-/// questions only, since its threshold is tuned on these.
+/// Returns the methods that a run with a double applies to each data set, in the order of the tables. The literal
+/// search (Algorithm 1 of *Permissive Information-Flow Analysis*) is feasible on the small contexts only. Shapley
+/// pruning runs on key-value questions only, since its threshold is tuned on these. Only models answer questions in
+/// unseen phrasings.
 pub(super) fn plan() -> Vec<(DataSet, LabelMethod)> {
     use LabelMethod::{HittingSet, Introspection, Knn, Literal, Naive, Shapley};
     let [given, generated] = [false, true].map(|is_generated| DataSet::Agents { is_generated });

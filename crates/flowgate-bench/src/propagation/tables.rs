@@ -13,7 +13,8 @@ use crate::games::text_table::{Table, table};
 /// The results of each double or model with each seed.
 pub(super) type Runs<'a> = [Vec<SeedResults<'a>>];
 
-/// Returns a table of the measurement: `rows` returns the rows of one seed, and those of several seeds are merged.
+/// Returns a table with the rows of each double or model. `rows` returns the rows of one seed; the rows of several
+/// seeds are merged into rows with means and ranges.
 fn table_of(
     title: &str,
     header: &[&str],
@@ -161,8 +162,8 @@ pub(super) fn cost_table(runs: &Runs<'_>, literal: &[LiteralCost]) -> Table {
         seed.labels.iter().filter(|row| row.figures.most_calls > 0).map(cells).collect()
     });
     let literal_row = |cost: &LiteralCost| {
-        // This is the naive algorithm itself. No model was called, so the ratios to one pass and to its calls are
-        // missing.
+        // This is the naive algorithm itself, so the ratio to it is 1. No model was called, so the ratios to one pass
+        // and to its calls are missing.
         vec![vec![
             Cell::name("if utility followed the facts"),
             Cell::name(DataSet::KeyValue.name()),
@@ -210,7 +211,7 @@ pub(super) fn attack_table(runs: &Runs<'_>, who: &str) -> Table {
 }
 
 /// Returns a table of the settings that were tried in tuning, each with the share of questions for which it finds
-/// exactly the true labels. Figures 7 to 10 are drawn from such figures.
+/// exactly the true labels. Figures 7 to 10 show such shares.
 pub(super) fn grid_table(runs: &Runs<'_>) -> Table {
     let thresholds = THRESHOLDS.map(|threshold| threshold.to_string());
     let header: Vec<&str> = ["double", "set", "method", "λ", "not pruned"]

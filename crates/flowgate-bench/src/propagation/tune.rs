@@ -108,9 +108,9 @@ fn best_lambda(grid: &[GridPoint], method: LabelMethod) -> f64 {
     at_best.get(at_best.len() / 2).copied().unwrap_or(FIXED.lambda)
 }
 
-/// Returns the pair of λ and a Shapley threshold with the greatest share of exact labels in the grid. Of equally good
-/// pairs, it is one with the least threshold, which prunes least, and then the middle λ, as in [`best_lambda`]. If no
-/// pair was tried, it is the pair of [`FIXED`].
+/// Returns the pair of λ and a Shapley threshold with the greatest share of exact labels in the grid. If several pairs
+/// are equally good, those with the least threshold, which prunes least, are preferred; of these, it is the pair with
+/// the middle λ, as in [`best_lambda`]. If no pair was tried, it is the pair of [`FIXED`].
 fn best_pair(grid: &[GridPoint]) -> (f64, f64) {
     let pairs = grid.iter().filter_map(|point| Some((point, point.threshold?)));
     let best = pairs.clone().map(|(point, _)| point.exact).fold(0.0, f64::max);

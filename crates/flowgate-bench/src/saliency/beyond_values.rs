@@ -25,6 +25,7 @@ pub(super) fn derived(random: &mut SeededRandom) -> DependencyCase {
     let mut chat = CaseChat::default();
     chat.user(&request);
     for (index, person) in people.iter().enumerate() {
+        // A record has one of four forms, such as JSON or a mail.
         chat.record(&person.record(random.below(4)), is_named(index));
     }
     let amount = format!("{}.{:02}", cents / 100, cents % 100);
@@ -87,7 +88,7 @@ const WISHES: [(&str, &str); 5] = [
 pub(super) fn tool_choice(random: &mut SeededRandom) -> DependencyCase {
     let people = CasePerson::draw_all(random, WISHES.len());
     let needed = random.below(people.len());
-    // Everybody wants something else; the order of the wishes begins at random.
+    // Each person has a different wish. The first person has a random one, and the others have the wishes after it.
     let shift = random.below(WISHES.len());
     let name = people.get(needed).map(|person| person.name.clone()).unwrap_or_default();
     let booking = 1000 + random.below(9000);

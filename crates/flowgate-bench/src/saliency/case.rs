@@ -1,6 +1,7 @@
 //! Generates test cases for screeners ([`DependencyCase`]): prompts with regions, each with an output. How a case is
 //! built determines on which regions its output depends. A [`CaseSet`] contains cases of one kind; different kinds are
-//! difficult for different screeners. [`run`](super::run) measures screeners on them, and `trained` trains and tests on them.
+//! difficult for different screeners. [`run`](super::run) measures screeners on these cases, and `trained` trains a
+//! network on them and chooses its threshold.
 
 use flowgate_lm::chat::Completion;
 use serde_json::json;
@@ -106,9 +107,9 @@ fn documents(seed: u64, count: usize, phrasings: &[Phrasing]) -> Option<Vec<Depe
 }
 
 /// Generates a case whose output is a call with the values of the person whom the request names. The regions are the
-/// records of several people, one of whom is this person. `set` is [`CaseSet::Calls`], [`CaseSet::SameValue`], which
-/// gives another person the same values, or [`CaseSet::Reformatted`], which writes the values of the call in another
-/// form.
+/// records of several people, one of whom is this person. `set` is one of three sets: [`CaseSet::Calls`];
+/// [`CaseSet::SameValue`], where another person has the same values; or [`CaseSet::Reformatted`], where the call has
+/// the values in another form.
 fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let count = 4 + random.below(3);
     let mut people = CasePerson::draw_all(random, count);
@@ -129,6 +130,7 @@ fn call(set: CaseSet, random: &mut SeededRandom) -> DependencyCase {
     let CasePerson { name, day: (day, month, year), cents, .. } = asked.clone();
     chat.user(&format!("Pay what {name} asks for."));
     for (index, person) in people.iter().enumerate() {
+        // A record has one of four forms, such as JSON or a mail.
         chat.record(&person.record(random.below(4)), index == needed);
     }
     chat.before(match set {
@@ -158,6 +160,7 @@ pub fn case_of_length(seed: u64, tokens: usize, count: &dyn Fn(&str) -> usize) -
     let mut chat = CaseChat::default();
     let asked = CasePerson::draw(&mut random, &people);
     chat.user(&format!("Pay what {} asks for.", asked.name));
+    // A record has one of four forms, such as JSON or a mail.
     chat.record(&asked.record(random.below(4)), true);
     let payment = asked.payment();
     people.push(asked);

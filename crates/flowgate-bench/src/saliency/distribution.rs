@@ -59,9 +59,9 @@ pub(super) fn figure_2(scored: &[(f64, bool)]) -> [ScoreDistribution; 2] {
 }
 
 /// Returns the four distributions of RTBAS's Figure 3. In 3a the output follows the user's instruction, in 3b an
-/// injected one. Each has the scores of the user's prompts and those of the tools' responses. A case has one score for
-/// its responses, the highest. `step` is called after each case; if it returns true (the user has interrupted the
-/// command), the result is `None`.
+/// injected one. Both parts have two distributions: of the scores of the user's prompts, and of those of the tools'
+/// responses. A case has one score for its responses, the highest. `step` is called after each case; if it returns true
+/// (the user has interrupted the command), the result is `None`.
 pub(super) fn figure_3(
     model: &dyn InsideModel,
     cases: &[InstructionCase],

@@ -178,12 +178,14 @@ impl CaseChat {
         DependencyCase { prompt, regions, request, output: continuation, draft, depends }
     }
 
-    /// Returns a number for the tags, so that no text of the chat contains the beginning of a tag.
+    /// Returns a number for the tags. No text of a message or of an output contains the beginning of a tag with this
+    /// number.
     fn nonce(&self) -> String {
         let pieces = self.messages.iter().flat_map(|message| match message {
             CaseMessage::System(pieces) | CaseMessage::User(pieces) | CaseMessage::Output(pieces) => {
                 pieces.as_slice()
             }
+            // Calls get no tags, and their arguments are not searched.
             CaseMessage::Call(_) => &[],
         });
         let texts: Vec<&str> = pieces
@@ -240,7 +242,7 @@ pub(super) struct CasePerson {
 }
 
 impl CasePerson {
-    /// Draws a person whose name none of `others` has.
+    /// Draws a person whose name none of `others` has. There are 120 names, so `others` must be fewer.
     pub(super) fn draw(random: &mut SeededRandom, others: &[Self]) -> Self {
         loop {
             let pick = |list: &[&'static str], random: &mut SeededRandom| {

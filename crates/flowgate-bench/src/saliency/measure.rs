@@ -94,8 +94,9 @@ pub(crate) fn roc_curve(scored: &[(f64, bool)]) -> Vec<(f64, f64)> {
     curve
 }
 
-/// Returns the threshold with the highest balanced accuracy on these scores; if several are equally good, the lowest.
-/// The caller passes scores of cases that are not reported, so that the threshold is not fitted to the reported ones.
+/// Returns the threshold with the highest balanced accuracy on these scores; if several are equally good, the lowest;
+/// without scores, 0. The caller passes scores of cases that are not reported, so that the threshold is not fitted to
+/// the reported ones.
 pub(super) fn best_threshold(scored: &[(f64, bool)]) -> f64 {
     // The best balanced accuracy so far, and its threshold.
     let mut best = (f64::NEG_INFINITY, 0.0);

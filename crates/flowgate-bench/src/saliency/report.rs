@@ -15,8 +15,8 @@ use crate::games::text_table::{Table, cell, table, texts};
 use crate::rounding::rounded;
 
 /// Returns the manifest of a run over generated cases as a JSON object. `cases` is the number of cases of each set, and
-/// `model` the name of the model. It has a digest of all cases that the seed gives: those that train, those that choose
-/// the thresholds, those that are reported, and those of RTBAS's Figure 3.
+/// `model` the name of the model. The manifest has a digest of all cases that the seed gives: those that train, those
+/// that choose the thresholds, those that are reported, and those of RTBAS's Figure 3.
 pub fn manifest(seed: u64, cases: usize, model: &str) -> Value {
     json!({
         "type": "manifest",

@@ -91,6 +91,7 @@ impl TraceCases {
                 }
                 "tool" => {
                     let content = text(message, "content")?;
+                    // `false`: which outputs a call depends on is computed for each call.
                     earlier.chat.output(&content, false);
                     earlier.outputs.push(content);
                 }
@@ -123,8 +124,9 @@ impl TraceCases {
     }
 
     /// Adds the call of the tool `name` as a case whose regions are the outputs before it, or counts it as left out.
-    /// `suite` and `task` are the names of the run's suite and user task. `is_injected` says whether the call is of the
-    /// attacker's task, and `limit` is the maximum length of a prompt in bytes.
+    /// `earlier` has the messages of the run before the call. `suite` and `task` are the names of the run's suite and
+    /// user task. `is_injected` says whether the call is of the attacker's task, and `limit` is the maximum length of a
+    /// prompt in bytes.
     fn add_call(
         &mut self,
         earlier: &EarlierMessages,
@@ -226,8 +228,8 @@ impl EarlierMessages {
     }
 }
 
-/// Adds the texts and numbers of a JSON value to `found`. Other values, such as `true`, are left out, since they are
-/// choices and not copies.
+/// Adds the texts and numbers of a JSON value to `found`, without the white space around them. Empty texts are left
+/// out, and so are other values, such as `true`, since they are choices and not copies.
 fn leaves(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) if !text.trim().is_empty() => found.push(text.trim().to_owned()),
@@ -238,8 +240,8 @@ fn leaves(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Returns whether `text` contains `words` as whole words. White space of any kind counts as one space, since tools
-/// fold lines.
+/// Returns whether `text` contains `words` as whole words; false if `words` is empty. White space of any kind counts as
+/// one space, since tools fold lines.
 fn has_words(text: &str, words: &str) -> bool {
     let spaced = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (text, words) = (spaced(text), spaced(words));
@@ -248,6 +250,7 @@ fn has_words(text: &str, words: &str) -> bool {
         && text.match_indices(&words).any(|(at, _)| {
             let before = text.get(..at).and_then(|before| before.chars().next_back());
             let after = text.get(at + words.len()..).and_then(|after| after.chars().next());
+            // A word of `text` is cut if it continues beyond the match.
             let is_cut_before = is_inside(before) && is_inside(words.chars().next());
             let is_cut_after = is_inside(after) && is_inside(words.chars().next_back());
             !is_cut_before && !is_cut_after

@@ -17,7 +17,7 @@ use crate::detection::{self, is_of_caller};
 pub(super) const CORPUS_PREFIX: &str = "corpus-";
 
 /// Repeats a run of a public benchmark with the methods that the manifest names, on the files of `folder`, and compares
-/// the lines with the recorded ones.
+/// the lines with the recorded ones. `recorded` is the manifest of the recorded run, and `lines` are all its lines.
 pub(super) fn verify_corpus(
     recorded: &Value,
     lines: &[Value],
@@ -60,7 +60,8 @@ const CALLER: SkippedLines = ("the classifier, whose weights are not at hand", |
 });
 
 /// Repeats a run of the detectors of prompt injections on the labelled texts of `folder`, and compares the lines with
-/// the recorded ones. The lines of a classifier in a folder are left out.
+/// the recorded ones. `recorded` is the manifest of the recorded run, and `lines` are all its lines. Those of a
+/// classifier in a folder are left out.
 pub(super) fn verify_injections(
     recorded: &Value,
     lines: &[Value],

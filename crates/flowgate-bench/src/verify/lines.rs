@@ -66,7 +66,7 @@ fn without_code(manifest: &Value) -> Value {
 
 /// Returns a phrase that names the fields in which two lines differ, each once, such as `questions, sha256.code
 /// differs`. A field of an object within a line is named `OBJECT.FIELD`. The phrase omits the values, since they can be
-/// long.
+/// long. If one of the lines is not an object, the phrase says so.
 fn difference(recorded: &Value, repeated: &Value) -> String {
     let (Some(recorded), Some(repeated)) = (recorded.as_object(), repeated.as_object()) else {
         return "the line is not a JSON object; give a file that `flowgate bench` wrote".to_owned();

@@ -81,7 +81,7 @@ pub trait LocalModels {
 }
 
 /// Repeats a run of the screeners, and compares the lines with the recorded ones. The manifest names the model, the
-/// seed and the number of cases.
+/// seed, the number of cases and, for a run over recorded calls, the maximum length of a prompt.
 pub(super) fn verify_screeners(
     manifest: &Value,
     lines: &[Value],

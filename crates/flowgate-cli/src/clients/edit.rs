@@ -77,7 +77,7 @@ pub(crate) fn with_commands(
 
 /// Returns the text of a JSON file in which the values of `command` and `args` are replaced; `args` is inserted after
 /// `command` where it is missing. `changes` has the servers, each with its new command line. Returns `None` if an entry
-/// or its command is not where it was read.
+/// or its command is not where it was read, or if a new command line is empty.
 fn json_with_commands(
     text: &str,
     root: &LocatedNode,

@@ -127,6 +127,7 @@ fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &m
                 Some(other) => here.matcher = Some(other.to_string()),
             }
             here.is_conditional |= fields.get("if").is_some_and(|condition| !condition.is_null());
+            // A value that is not `false` counts as true: the hook is then not taken for a guard.
             here.is_in_background |= fields.get("async").is_some_and(|flag| flag.as_bool() != Some(false));
             // The fields of Claude Code and of Cursor.
             here.blocks_on_failure |= fields.get("onFailure").and_then(Value::as_str) == Some("block")

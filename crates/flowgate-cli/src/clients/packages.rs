@@ -191,7 +191,8 @@ impl Plugin<'_> {
         }
     }
 
-    /// Adds the files that a manifest names for its servers and its hooks.
+    /// Adds the files that a manifest names for its servers and its hooks. If it names something that is not read, such
+    /// as a bundle, reports the plug-in as one that could not be read.
     fn add_named(&mut self, manifest: &Value) {
         for field in ["mcpServers", "hooks"] {
             let named = match manifest.get(field) {

@@ -17,8 +17,8 @@ pub(crate) struct WrapSettings {
 }
 
 impl WrapSettings {
-    /// Returns the command line that runs a server behind `flowgate mcp`. `name` is the name by which the
-    /// policy refers to the server, `command` its own command line.
+    /// Returns the command line that runs a server behind `flowgate mcp`. `name` is the name by which the policy refers
+    /// to the server, and `command` is the server's own command line.
     pub(crate) fn command(&self, name: &str, command: &[String]) -> Vec<String> {
         let mut wrapped =
             vec![self.flowgate.clone(), "mcp".to_owned(), "--policy".to_owned(), self.policy.clone()];

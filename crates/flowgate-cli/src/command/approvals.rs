@@ -66,9 +66,9 @@ pub(crate) fn run(command: &ApprovalsCommand, output: &mut Console) -> Result<u8
 /// that the gateway refused the request, or could not be reached.
 type OperationResult = Result<Result<u8, GatewayError>, InputError>;
 
-/// Runs `flowgate approvals list`: prints the questions in the requested `state`, and their number. For each question,
-/// prints the title, the summary, and what became of the question. If `state` is `open`, prints instead who still has to
-/// approve it, if certain people must. With JSON, prints the gateway's answer. The exit code is 0.
+/// Runs `flowgate approvals list`: prints the questions in the requested `state`, and their number. Each question has
+/// its title, its summary, and what became of it. Nothing has become of an open question yet: if certain people must
+/// approve it, prints who of them still has to. With JSON, prints the gateway's answer. The exit code is 0.
 fn list(
     state: QuestionStateArg,
     format: ApprovalsFormat,

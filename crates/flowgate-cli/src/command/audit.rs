@@ -37,6 +37,7 @@ pub(crate) fn run(audit: &AuditCommand, output: &mut Console) -> Result<u8, Inpu
                 head: *head,
                 witness,
                 signed: *signed,
+                // With `--config`, `recheck` adds the cipher of the configuration.
                 cipher: None,
             };
             match config {

@@ -210,7 +210,8 @@ impl CheckTotals {
 }
 
 /// Prints the verdicts of the calls and the findings of one run. With `options.objections`, leaves out permitted calls.
-/// `policy` is the name of the policy's file; the run begins at `line` of the file `trace`.
+/// Prints nothing for a run without anything to show. `policy` is the name of the policy's file; the run begins at
+/// `line` of the file `trace`.
 fn print_text(
     run: &ReplayedRun,
     policy: &str,
@@ -284,8 +285,7 @@ fn sarif_results(
     line: usize,
 ) -> Vec<Value> {
     // `subject` names the call, the event or the message that the result is about; `kind` is `call`, `event` or
-    // `message`.
-    // `related` are the statements of the policy that caused the result.
+    // `message`. `related` are the statements of the policy that caused the result.
     let result = |rule: &str, level: &str, subject: &str, kind: &str, message: &str, related: Vec<Value>| {
         json!({
             "ruleId": rule,

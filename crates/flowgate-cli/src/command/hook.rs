@@ -253,7 +253,8 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
 }
 
 /// Judges the event of an agent other than Claude Code, whose transcript is not read: the hook records the events of
-/// such an agent in a file, and judges by this file. Sends the kind of the event and then the answer, as [`work`] does.
+/// such an agent in a file, and judges by this file. `hook_input` is the JSON object that the agent passed on the
+/// standard input. Sends the waiting thread the kind of the event and then the answer, as [`work`] does.
 fn work_by_log(
     options: &HookArgs,
     hook_input: &Map<String, Value>,
@@ -412,6 +413,7 @@ fn judge(
             let attribution = reported.attribution(&mut monitor);
             let verdict = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
             let answer = HookAnswer::from_verdict(&verdict, &monitor);
+            // Drops the permit, if there is one: the monitor withdraws the judged call, so `record` can add it below.
             drop(verdict);
             if options.watch.is_some() {
                 monitor.record(TraceEntry::from(call), &attribution);

@@ -132,8 +132,8 @@ fn open_watch_log(path: &Path) -> Result<WatchLog, InputError> {
         .map_err(|error| InputError(format!("{}: {}", path.display(), describe_io_error(&error))))
 }
 
-/// Reads the stored pins (approved tools) of the server. If the file does not exist, there are no pins with
-/// `--accept-new`, which lets the session create the file; without this option, a missing file is an error.
+/// Reads the stored pins (approved tools) of the server. A missing file is an error, except with `--accept-new`: the
+/// server then has no pins yet, and the session creates the file.
 fn read_pins(path: &Path, options: &McpGuardArgs) -> Result<Pins, InputError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Pins::from_file_text(&text, &options.name)

@@ -93,8 +93,9 @@ pub(crate) fn run(options: &ReportArgs, output: &mut Console) -> Result<u8, Inpu
     Ok(u8::from(asked + denied + unreadable > 0))
 }
 
-/// Passes each line of a file that is not empty to `each`, with its number. A line that is not UTF-8 is passed as an
-/// error. A line that is longer than [`MAX_LINE`] is passed in several parts, so that memory stays bounded.
+/// Passes each line of a file to `each`, with its number, except lines of white space. A line that is not UTF-8 is
+/// passed as an error. A line that is longer than [`MAX_LINE`] is passed in several parts, so that memory stays
+/// bounded.
 ///
 /// # Errors
 /// If the file cannot be read.

@@ -5,8 +5,8 @@
 //! * `terminal` owns output, input and Ctrl-C; `activity_line` draws the line that shows the running activity.
 //! * `approver` asks the person whether a call may run, and `question_card` writes the question.
 //! * `grants` lists and withdraws what the person has allowed for the rest of the conversation.
-//! * `observer` prints and saves what happens while a turn runs. In `observed_chat`, it notes what the questions to the
-//!   person quote: where each event comes from.
+//! * `observer` prints and saves what happens while a turn runs. It also notes in `observed_chat` where each event
+//!   comes from, since the questions to the person state this.
 //! * `models` chooses the models.
 //! * `delegation` runs the agents to which the model delegates tasks.
 //! * `cancellable_model` lets Ctrl-C stop a model.

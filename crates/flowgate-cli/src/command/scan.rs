@@ -129,6 +129,10 @@ struct ScanResult {
 /// untrusted party) can make a client leak private data or act, or if a file, a plug-in or an extension could not be
 /// read, otherwise 0, and [`INTERRUPTED`] if Ctrl-C has stopped the servers. What cannot be read is reported, and does
 /// not end the command.
+///
+/// # Errors
+/// If there is no home folder; or with `--start`, if no thread can be started, or there is no terminal at which to ask
+/// (unless `--yes` is given).
 pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputError> {
     if options.start && !options.yes {
         // Without a terminal, the command fails here, before anything is read or started.
@@ -203,7 +207,7 @@ fn scan_files(
 }
 
 /// Reads a configuration file: its hooks, and the servers that are not switched off, each with what the names of the server
-/// suggest that the server does.
+/// suggest that the server does. Fails if the file cannot be read or parsed.
 fn scan_file(file: ClientFile) -> Result<ScannedFile, InputError> {
     let path: &Path = &file.path;
     let text = bounded_text(path, MAX_CONFIG)?;
@@ -317,7 +321,8 @@ fn combination<'f>(
         acts: named(&|traits| traits.acts),
     };
     if client.has_own_tools && !unguarded.is_empty() {
-        // The client reads files and runs commands by itself.
+        // The client reads files and runs commands by itself. If all servers are guarded, no text of a stranger comes
+        // in, so the client's own tools need not be named.
         let own = || format!("{} itself", client.name);
         found.private.push(own());
         found.acts.push(own());

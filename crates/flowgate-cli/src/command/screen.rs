@@ -109,7 +109,8 @@ fn threshold(rows: &[ScreenerRow], screener: ScreenerScore) -> Option<f64> {
 }
 
 /// Measures how long a screener takes for a step, and prints a table. Returns 0, or [`INTERRUPTED`] after an interrupt;
-/// the table then covers the steps so far, and is not printed if there are none.
+/// the table then covers the steps so far, and is not printed if there are none. Fails if the screener or its model
+/// cannot be loaded, or cannot evaluate a step.
 fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError> {
     let screener = load_parts(&options.folder, options.device.processor)?;
     let failed = |error: flowgate_lm::Error| InputError(error.to_string());

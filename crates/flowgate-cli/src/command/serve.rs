@@ -118,7 +118,8 @@ fn check_login_link(settings: &config::GatewayConfig, path: &Path, person: &str)
 /// Prints warnings about the configuration, and returns their number. Warnings about policies and about clients in
 /// watch mode are always printed. Two kinds are counted, but printed only with `prints` (for `--check` and
 /// `--deny-warnings`), since a gateway that starts writes them to its log: warnings about the TLS certificate and key,
-/// and warnings about what is hidden from models for lack of a statement.
+/// and warnings about what is hidden from models for lack of a statement. A note about a policy without a lattice is
+/// printed, but not counted.
 fn print_warnings(settings: &config::GatewayConfig, prints: bool, output: &mut Console) -> usize {
     let mut count = 0;
     let tls = settings.tls.iter();

@@ -43,6 +43,9 @@ pub(crate) struct SuggestOptions<'a> {
 /// Runs `flowgate suggest`: prints the least changes of the policy that let the calls of useful runs pass and no
 /// recorded attack do more. Returns 0 if every call of the useful runs is permitted already, 1 if one is not, 2 if a
 /// run could not be read, and [`INTERRUPTED`] after an interrupt.
+///
+/// # Errors
+/// If the policy or a file cannot be used, a file is a watch log, or there is no useful run.
 pub(crate) fn run(options: &SuggestOptions<'_>, output: &mut Console) -> Result<u8, InputError> {
     let files = input::files_of(options.traces)?;
     let corpora = input::files_of(options.against)?;

@@ -27,7 +27,7 @@ use crate::output::Console;
 /// The maximum number of names that an error lists.
 const MAX_NAMED: usize = 10;
 
-/// Runs the subcommand of `flowgate trace`, and returns its exit code.
+/// Runs the subcommand of `flowgate trace`, and returns its exit code. Fails as [`export`] and [`export_all`] do.
 pub(crate) fn run(trace: &TraceCommand, output: &mut Console) -> Result<u8, InputError> {
     match trace {
         #[cfg(feature = "run")]

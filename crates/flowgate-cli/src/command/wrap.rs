@@ -21,7 +21,11 @@ const BACKUP: &str = ".flowgate-backup";
 const MAX_BACKUPS: usize = 100;
 
 /// Runs `flowgate wrap`: changes a client's file so that its servers run behind `flowgate mcp`, after writing a
-/// backup. Returns 1 if a server cannot be wrapped, otherwise 0.
+/// backup. With `--dry-run`, changes nothing. Returns 1 if a server cannot be wrapped, otherwise 0.
+///
+/// # Errors
+/// If the policy does not compile, the folder of the session does not exist, or a configuration file cannot be read,
+/// changed or written.
 pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, InputError> {
     // A policy that does not compile would stop the servers.
     load_policy(&options.policy, output)?;
@@ -75,6 +79,9 @@ pub(crate) fn wrap(options: &WrapArgs, output: &mut Console) -> Result<u8, Input
 /// Runs `flowgate unwrap`: changes a client's file so that its servers run without `flowgate mcp`. If the result
 /// means the same as a backup, the backup is restored, with its layout, and removed. With `--dry-run`, changes nothing.
 /// Returns 0.
+///
+/// # Errors
+/// If a configuration file cannot be read, changed or written.
 pub(crate) fn unwrap(options: &ClientArgs, output: &mut Console) -> Result<u8, InputError> {
     let targets = TargetFile::read_all(options)?;
     let mut edits = Vec::new();
@@ -222,7 +229,8 @@ impl TargetFile {
     }
 
     /// Writes a backup, a new file with the unchanged text in the same folder, and returns its path. If a backup with
-    /// the same text exists already, only returns the path of that backup.
+    /// the same text exists already, only returns the path of that backup. Fails if the backup cannot be written, or if
+    /// there are [`MAX_BACKUPS`] backups with other texts.
     fn back_up(&self) -> Result<PathBuf, InputError> {
         for path in self.backup_paths() {
             if bounded_text(&path, MAX_CONFIG).is_ok_and(|text| text == self.text) {
@@ -310,7 +318,8 @@ fn read_config(path: &Path, text: &str) -> Result<ConfigText, InputError> {
 }
 
 /// Replaces a file atomically, and keeps its permissions: the new text is written to a second file in the same folder,
-/// which is then renamed. A second file that an earlier attempt left is removed first.
+/// which is then renamed. A second file that an earlier attempt left is removed first. If any of this fails, the file
+/// keeps its text.
 fn replace(path: &Path, text: &str) -> Result<(), InputError> {
     let mut part = path.as_os_str().to_owned();
     part.push(".flowgate-part");

@@ -39,7 +39,7 @@ pub(crate) fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, InputError> {
 }
 
 /// Adds the files with runs in a folder and in the folders below it to `files`. `depth` is the level of the folder
-/// below the named one.
+/// below the named one. Fails if a folder cannot be read, or is nested too deep.
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), InputError> {
     let failed =
         |error: &std::io::Error| InputError(format!("{}: {}", folder.display(), describe_io_error(error)));

@@ -181,6 +181,7 @@ impl ServerFields<'_> {
     /// Returns how the server is started or reached: by a command, whose working folder is relative to `folder`, or at
     /// a URL. The error is a clause about the server, without the server's name.
     fn transport(&self, folder: &Path) -> Result<ServerTransport, String> {
+        // Whether `type` says that the server is started by a command; `None` if there is no `type`.
         let is_local = match self.entry.get("type").and_then(Value::as_str) {
             None => None,
             Some("stdio") => Some(true),
@@ -244,7 +245,8 @@ impl ServerFields<'_> {
 
     /// Reads the object `oauth`, which says how the tokens for a server are obtained; `None` if there is no such object.
     /// Its field `grant` is `client_credentials`, or `authorization_code` if a person logs in. Without this field, the
-    /// tokens are obtained by client credentials if there is a secret, and otherwise by a login.
+    /// tokens are obtained by client credentials if there is a secret, and otherwise by a login. Fails if a field is
+    /// unknown, has another form, or is missing; or if a variable is not set.
     fn oauth(&self) -> Result<Option<OAuthSpec>, String> {
         let entry = match self.entry.get("oauth") {
             None | Some(Value::Null) => return Ok(None),
@@ -302,7 +304,8 @@ impl ServerFields<'_> {
         })))
     }
 
-    /// Reads the port of this machine for the outcome of a login; 0, which is any free one, if there is none.
+    /// Reads `callbackPort`, the port of this machine at which the browser delivers the outcome of a login. Returns 0,
+    /// which means any free port, if there is no such field. Any value that is not a port from 1 to 65535 is an error.
     fn port(&self) -> Result<u16, String> {
         let port = match self.entry.get("callbackPort") {
             None | Some(Value::Null) => return Ok(0),
@@ -322,7 +325,8 @@ impl ServerFields<'_> {
         }
     }
 
-    /// Reads the list of strings at `key` and replaces their variables. An absent list is empty.
+    /// Reads the list of strings at `key` and replaces their variables. An absent list is empty. Fails if the value is
+    /// not a list of strings, or a variable is not set.
     fn list(&self, key: &str) -> Result<Vec<String>, String> {
         let wrong = || format!("its `{key}` is not a list of strings; write [\"one\", \"two\"]");
         match self.entry.get(key) {
@@ -337,7 +341,7 @@ impl ServerFields<'_> {
     }
 
     /// Reads the object of strings at `key`, such as the environment variables of a server, and replaces variables in
-    /// its values. An absent object is empty.
+    /// its values. An absent object is empty. Fails if the value is not an object of strings, or a variable is not set.
     fn map(&self, key: &str) -> Result<Vec<(String, String)>, String> {
         let wrong = || format!("its `{key}` is not an object of strings; write {{\"NAME\": \"value\"}}");
         match self.entry.get(key) {
@@ -354,7 +358,7 @@ impl ServerFields<'_> {
     }
 
     /// Replaces `${VAR}` and `${VAR:-default}` by the value of the variable or the default. `field` is the name of the
-    /// field, for error messages.
+    /// field, for error messages. Fails if a `${` is not closed, or if a variable is not set and has no default.
     fn expand_variables(&self, text: &str, field: &str) -> Result<String, String> {
         let mut filled = String::new();
         let mut rest = text;

@@ -279,6 +279,7 @@ impl McpConnection {
                     let output = tool.output_schema.map(|schema| Value::Object((*schema).clone()));
                     let (name, description) =
                         (tool.name.to_string(), tool.description.unwrap_or_default().to_string());
+                    // The bytes of the schemas count for the size of the list as well.
                     let lengths = [&input].into_iter().chain(&output).map(|value| value.to_string().len());
                     size += name.len() + description.len() + lengths.sum::<usize>();
                     let hints = tool.annotations.map_or_else(ToolHints::default, |hints| ToolHints {

@@ -337,7 +337,8 @@ impl StreamableHttpClient for McpHttpClient {
     }
 
     /// Ends a session on the server. Any status of the answer is accepted, since the session is not used any
-    /// more. The parameter for a token is not used, as in [`post_message`](Self::post_message).
+    /// more. Fails if there is no answer or no token. The parameter for a token is not used, as in
+    /// [`post_message`](Self::post_message).
     async fn delete_session(
         &self,
         uri: Arc<str>,

@@ -1,6 +1,6 @@
 //! Finds URLs in plain text, and detects URLs that look as if they carry data to their host, such as
-//! `https://x.example/?data=SGVsbG8`. `markup` calls [`web_addresses`], and the function `leaking_links` of policies
-//! calls [`is_exfiltration_shaped`].
+//! `https://x.example/?data=SGVsbG8`. `markup` calls [`web_addresses`], `personal` calls [`addresses`], and the
+//! function `leaking_links` of policies calls [`is_exfiltration_shaped`].
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -70,6 +70,7 @@ pub fn is_exfiltration_shaped(url: &str) -> bool {
     let (host_and_path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (host, path) = host_and_path.split_once('/').unwrap_or((host_and_path, ""));
     let lower = url.to_ascii_lowercase();
+    // Placeholders that a model may be asked to fill; `%7b`, `%3c` and `%24` are the escapes of `{`, `<` and `$`.
     let has_placeholder = ["{", "%7b", "$(", "<", "%3c", "[data", "[insert", "your_", "%24("]
         .iter()
         .any(|mark| lower.contains(mark));

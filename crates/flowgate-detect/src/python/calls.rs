@@ -158,6 +158,7 @@ impl<'t> CallCollector<'t> {
     /// modules, so their number is limited, and a further one is reported as `REFLECTION`.
     fn star(&mut self, module: &str, location: TextRange) {
         let prefix = format!("{module}.");
+        // Either an entry such as `ctypes.*` covers all names of the module, or there are entries for some of them.
         let has_unsafe_names = unsafe_name(&prefix).is_some()
             || NAMES.keys().any(|name| name.trim_start_matches('*').starts_with(&prefix));
         if !has_unsafe_names || self.stars.iter().any(|star| star == module) {
@@ -207,6 +208,7 @@ impl<'t> CallCollector<'t> {
         let content = match kind {
             IpyEscapeKind::Shell | IpyEscapeKind::ShCap => MagicContent::Shell(command),
             IpyEscapeKind::Magic => line_magic(command),
+            // `f?` shows the help for `f`, and runs nothing.
             IpyEscapeKind::Help | IpyEscapeKind::Help2 => return,
             // A cell magic inside a cell, or a call whose arguments are not in parentheses (`/f x`): what it runs is not
             // read.

@@ -31,8 +31,9 @@ struct BracketLevel {
 /// next comma or the end of the statement. A bracket still counts after it was closed, since each call in `a()()()`
 /// nests within the next one.
 ///
-/// # Errors Returns the reason as a text for people. A bracket that is not closed or not opened, and an invalid token,
-/// are errors as well.
+/// # Errors
+/// Returns the reason as a text for people. A bracket that is not closed or not opened, and an invalid token, are
+/// errors as well.
 pub(super) fn check_nesting(text: &str, mode: Mode) -> Result<(), String> {
     let mut lexer = lex(text, mode);
     // The levels outside the innermost open bracket, and the level inside it.

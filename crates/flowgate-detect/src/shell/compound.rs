@@ -80,7 +80,8 @@ impl ScriptReader<'_, '_> {
         Ok(None)
     }
 
-    /// Parses the body of the function `name`, after the brackets of its definition. Returns the definition.
+    /// Parses the body of the function `name`, after the brackets of its definition. Returns the definition. Fails if
+    /// the body is not a compound command that can be read.
     pub(super) fn function(&mut self, name: &Word) -> Result<CommandForm, ShellReadError> {
         self.skip_lines()?;
         self.facts.defines_function = true;
@@ -94,7 +95,7 @@ impl ScriptReader<'_, '_> {
         Ok(CommandForm::Function { name: name.plain_text(), body: Box::new(body) })
     }
 
-    /// Parses the body of a loop, `do … done` or `{ … }`.
+    /// Parses the body of a loop, `do … done` or `{ … }`. Fails if there is none.
     fn loop_body(&mut self) -> Result<Script, ShellReadError> {
         self.skip_lines()?;
         let end = if self.take_keyword("{") {
@@ -110,7 +111,7 @@ impl ScriptReader<'_, '_> {
 
     /// Parses a `for` or `select` loop after its keyword: `for name in words; do … done`, the same without `in`, or the
     /// arithmetic form `for ((…; …; …))`. The words of the result are those after `in`, which the variable takes. The
-    /// result is never `None`, as for [`Self::condition`].
+    /// result is never `None`, as for [`Self::condition`]. Fails if the text is not such a loop.
     fn for_loop(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let start = self.at;
@@ -148,7 +149,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses a `case` command after its keyword. The words of the result are the compared word and all patterns. The
-    /// result is never `None`, as for [`Self::condition`].
+    /// result is never `None`, as for [`Self::condition`]. Fails if a part of the command, such as `esac`, is missing.
     fn case(&mut self) -> Result<Option<CommandForm>, ShellReadError> {
         self.skip_blanks()?;
         let mut words = vec![self.word()?.ok_or(ShellReadError::Syntax)?];
@@ -186,7 +187,7 @@ impl ScriptReader<'_, '_> {
 
     /// Parses `[[ … ]]` after its opening brackets; `start` is their offset. Operators and parentheses are skipped,
     /// since only the words can contain scripts. The result is never `None`; it is an `Option` because
-    /// [`Self::compound`] returns it unchanged.
+    /// [`Self::compound`] returns it unchanged. Fails if the brackets are not closed, or at a `;`.
     fn condition(&mut self, start: usize) -> Result<Option<CommandForm>, ShellReadError> {
         // In `[[ … ]]`, words can be patterns such as `@(a|b)`.
         let reads_patterns = std::mem::replace(&mut self.reads_patterns, true);

@@ -15,6 +15,7 @@ pub(super) fn sed_is_plain(script: &str) -> bool {
                     return false;
                 }
             }
+            // `\cREGEXc` is an address whose regular expression is between two `c`, or any other character.
             '\\' => match chars.next() {
                 Some(delimiter) if skip_section(&mut chars, delimiter) => {}
                 _ => return false,

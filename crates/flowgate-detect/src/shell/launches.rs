@@ -318,6 +318,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             continue;
         };
         match text {
+            // Options without a value.
             "--login" | "--preserve-environment" | "--pty" | "--fast" => continue,
             "--command" | "--session-command" => {
                 has_script = true;
@@ -344,6 +345,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             break;
         }
     }
+    // The first operand is the user, and further ones are arguments of the shell.
     match (has_script, operands) {
         (true, _) => {}
         (false, 0 | 1) => launches.push(unread(UnreadReason::Input)),

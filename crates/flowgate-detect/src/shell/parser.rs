@@ -97,6 +97,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses the script of a substitution such as `$(…)` after its opening bracket, and reads the closing bracket.
+    /// Fails if the script cannot be read, the bracket is missing, or a here-document would continue after it.
     pub(super) fn substitution(&mut self) -> Result<Script, ShellReadError> {
         self.limits.enter()?;
         // The here-documents that wait for the end of the line outside must not be read inside the substitution.
@@ -135,7 +136,8 @@ impl ScriptReader<'_, '_> {
         self.limits.spend(self.at - start)
     }
 
-    /// Skips blanks and line breaks.
+    /// Skips blanks, comments and line breaks, and reads the contents of here-documents after a line break. Fails like
+    /// [`newline`](Self::newline).
     pub(super) fn skip_lines(&mut self) -> Result<(), ShellReadError> {
         loop {
             self.skip_blanks()?;
@@ -217,7 +219,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses a statement: pipelines that are joined by `&&` and `||`, and the `;` or `&` that ends them. A line break
-    /// is not read. With `&`, the statement runs in the background.
+    /// is not read. With `&`, the statement runs in the background. Fails if a pipeline cannot be read, or if another
+    /// mark follows it.
     fn statement(&mut self) -> Result<ShellStatement, ShellReadError> {
         let mut pipelines = vec![self.pipeline()?];
         let mut background = false;
@@ -243,7 +246,8 @@ impl ScriptReader<'_, '_> {
         }
     }
 
-    /// Parses a pipeline: commands that are joined by `|` or `|&`, after any number of `!` and `time`.
+    /// Parses a pipeline: commands that are joined by `|` or `|&`, after any number of `!` and `time`. Fails if a
+    /// command is missing or cannot be read.
     fn pipeline(&mut self) -> Result<Pipeline, ShellReadError> {
         loop {
             self.skip_blanks()?;
@@ -273,6 +277,7 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses a command with its redirections: a compound command, the definition of a function, or a simple command.
+    /// Fails if there is no command, or if a part of it cannot be read.
     pub(super) fn command(&mut self) -> Result<Command, ShellReadError> {
         self.skip_blanks()?;
         self.limits.spend(1)?;
@@ -300,6 +305,7 @@ impl ScriptReader<'_, '_> {
 
     /// Reads the text that may be the descriptor of a redirection: a number, or a variable in braces. Returns `None`
     /// and reads nothing if another text is next. The caller checks that an operator follows, and otherwise goes back.
+    /// Never fails.
     fn descriptor(&mut self) -> Result<Option<String>, ShellReadError> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'{' | b'}');
         let start = self.at;
@@ -316,7 +322,8 @@ impl ScriptReader<'_, '_> {
 
     /// Parses a simple command: assignments, words and redirections in any order, except that assignments precede the
     /// words. If `(` follows a single word, parses the definition of a function, `name()`, instead. `start` is the
-    /// offset of its beginning.
+    /// offset at which the command begins. Fails if there is neither an assignment nor a word nor a redirection, or if
+    /// one of them cannot be read.
     fn simple(&mut self, start: usize) -> Result<Command, ShellReadError> {
         let mut assignments = Vec::new();
         let mut words: Vec<Word> = Vec::new();
@@ -333,6 +340,7 @@ impl ScriptReader<'_, '_> {
                 continue;
             }
             self.at = before;
+            // Only a single word before the bracket is the name of a function.
             if self.byte() == Some(b'(') {
                 let name = words.pop().filter(|_| words.is_empty() && assignments.is_empty());
                 let Some(name) = name.filter(|_| redirects.is_empty()) else {
@@ -369,7 +377,8 @@ impl ScriptReader<'_, '_> {
     }
 
     /// Parses a redirection after its `descriptor`, if it has one. Returns `None` if no operator of a redirection is
-    /// next. The content of a here-document is read later, at the end of the line.
+    /// next. The content of a here-document is read later, at the end of the line. Fails if the target is missing, or
+    /// if the delimiter of a here-document is not a literal text on one line.
     fn redirect(&mut self, descriptor: Option<String>) -> Result<Option<Redirect>, ShellReadError> {
         let at = self.after_joins(self.at);
         let second = self.byte_at(self.after_joins(at + 1));

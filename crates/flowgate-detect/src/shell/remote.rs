@@ -159,6 +159,7 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
         } else if operand && !is_kubectl {
             break;
         } else {
+            // The image or the container or, for `kubectl`, any word before `--`.
             operand = true;
             at += 1;
         }

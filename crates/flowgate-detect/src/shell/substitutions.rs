@@ -187,6 +187,7 @@ impl ScriptReader<'_, '_> {
     pub(super) fn arithmetic(&mut self, close: u8, start: usize) -> Result<Vec<Script>, ShellReadError> {
         self.limits.enter()?;
         let open = if close == b')' { b'(' } else { b'[' };
+        // The number of brackets that are open inside the arithmetic.
         let mut depth = 0_usize;
         // Arithmetic is expanded as in double quotes, so its parts are read as quoted (`true`).
         let mut inner = WordBuilder::default();
@@ -269,6 +270,7 @@ impl ScriptReader<'_, '_> {
         let span = self.location.locate(&(start..self.at.saturating_sub(1)));
         // If backslashes were removed, positions in the script are not those in the text.
         let location = if removed { ScriptLocation::Within(span) } else { ScriptLocation::From(span.start) };
+        // Nor are they if those in the script around it are not.
         let location = match &self.location {
             ScriptLocation::Within(_) => self.location.clone(),
             ScriptLocation::From(_) => location,
@@ -349,7 +351,7 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads at most `most` digits of the base `radix`, and returns their number; 0 if none is next.
+    /// Reads at most `most` digits of the base `radix`, and returns the number that they spell; 0 if no digit is next.
     fn digits(&mut self, radix: u32, most: usize) -> u32 {
         let mut value = 0_u32;
         for _ in 0..most {

@@ -1,5 +1,6 @@
 //! Reads calls of methods, such as `list.map(x => tools.f({a: x}))`, and the functions that are their arguments.
-//! [`expression`](super::expression) calls [`Reader::method`] for each method.
+//! [`expression`](super::expression) calls [`Reader::method`] for each method. At a part of the language that is not
+//! read, the functions fail with the reason.
 
 use super::ScriptUnreadReason;
 use super::lexer::Token;
@@ -72,8 +73,8 @@ impl Reader<'_> {
     }
 
     /// Reads a function `(ITEM, INDEX) => BODY` that a method calls with `item`, and returns its result. The result of
-    /// a body in braces is not known. A line break before the parameters or before `=>` could change the meaning, so it
-    /// is a syntax error.
+    /// a body in braces is not known. A line break after `async` or before `=>` could change the meaning, so it is a
+    /// syntax error.
     fn arrow_function(&mut self, item: &Operand) -> Result<Operand> {
         let is_async = self.is_at_name("async");
         if is_async {
@@ -95,6 +96,7 @@ impl Reader<'_> {
             }
             self.advance()?;
         } else {
+            // A single parameter without parentheses.
             let Token::Name(_) = self.token else { return Err(ScriptUnreadReason::Syntax) };
             let pattern = self.pattern()?;
             self.declare(&pattern, item)?;
@@ -113,7 +115,7 @@ impl Reader<'_> {
     }
 
     /// Returns the result of `list.join(separator)`; it is known if the items of the list and the separator are known
-    /// texts.
+    /// texts. Fails if the work for the text exceeds the limit.
     fn join(&mut self, list: &Operand, arguments: &[Operand]) -> Result<Operand> {
         let (Operand::List(items), [Operand::Text(separator)]) = (list, arguments) else {
             return Ok(Operand::Computed);

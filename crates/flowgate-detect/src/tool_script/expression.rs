@@ -1,5 +1,6 @@
 //! Reads the expressions of a tool script, and evaluates them as far as their values are known. The
-//! [`reader`](super::reader) calls [`Reader::expression`] for each expression of a statement.
+//! [`reader`](super::reader) calls [`Reader::expression`] for each expression of a statement. At a part of the language
+//! that is not read, the functions fail with the reason.
 
 use super::ScriptUnreadReason;
 use super::lexer::Token;
@@ -30,7 +31,7 @@ const OPERATORS: [(&str, u8); 17] = [
 
 impl<'a> Reader<'a> {
     /// Reads an expression, and returns its value as far as it is known. Both branches of `CONDITION ? A : B` are read
-    /// as branches, and the result is not known.
+    /// as branches, and the result is not known. Fails if a part of the expression is not read.
     pub(super) fn expression(&mut self) -> Result<Operand> {
         self.nested(|reader| {
             let value = reader.binary(0)?;
@@ -47,8 +48,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads operands that are joined by operators of at least the precedence `least`, from left to right. The right
-    /// side of `??`, `||` or `&&` may not be evaluated, so it is read as a branch. The result is known only for texts
-    /// that are joined by `+`.
+    /// side of `??`, `||` or `&&` may not be evaluated, so it is read as a branch. The result of an operator is known
+    /// only for texts that are joined by `+`. Fails if an operand is not read.
     fn binary(&mut self, least: u8) -> Result<Operand> {
         let mut left = self.unary()?;
         loop {
@@ -72,7 +73,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an operand with the operators before it: `await`, `!`, `typeof` and `-`.
+    /// Reads an operand with the operators before it: `await`, `!`, `typeof` and `-`. Returns its value as far as it is
+    /// known. Fails if the operand is not read.
     fn unary(&mut self) -> Result<Operand> {
         match self.token {
             Token::Name("await") => {
@@ -142,7 +144,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a literal, a template, a list, a map, an expression in parentheses, or what begins with a name.
+    /// Reads a literal, a template, a list, a map, an expression in parentheses, or what begins with a name. Fails at
+    /// any other token.
     fn primary(&mut self) -> Result<Operand> {
         match self.token.clone() {
             Token::Text(text) => {
@@ -168,7 +171,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a template, whose opening backquote is the current token. With `raw`, escapes are not decoded. The result
-    /// is known if the values of all expressions in the template are known texts.
+    /// is known if the values of all expressions in the template are known texts. Fails if the template does not end,
+    /// or if an expression in it is not read.
     fn template(&mut self, raw: bool) -> Result<Operand> {
         let mut text = Some(String::new());
         loop {
@@ -196,7 +200,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a list, whose opening bracket is the current token.
+    /// Reads a list, whose opening bracket is the current token. Fails if an item is not read, as in `[...x]`.
     fn list(&mut self) -> Result<Operand> {
         self.advance()?;
         let mut items = Vec::new();
@@ -271,7 +275,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the arguments of a function in parentheses, and returns their values.
+    /// Reads the arguments of a function in parentheses, and returns their values. Fails if there are no parentheses,
+    /// or if an argument is not read.
     pub(super) fn arguments(&mut self) -> Result<Vec<Operand>> {
         self.expect("(")?;
         let mut values = Vec::new();
@@ -302,8 +307,9 @@ impl<'a> Reader<'a> {
         Ok(Operand::Computed)
     }
 
-    /// Reads `Promise.all(LIST)` or `Promise.allSettled(LIST)`, from `Promise` or from the point after it. Returns the
-    /// value of the awaited promise: a list with one result for each item, if LIST is known.
+    /// Reads `Promise.all(LIST)` or `Promise.allSettled(LIST)`; the current token is `Promise` or the `.` after it.
+    /// Returns the value of the awaited promise: a list with one result for each item, if LIST is known. Fails for any
+    /// other function of `Promise`.
     fn promise(&mut self) -> Result<Operand> {
         if self.is_at_name("Promise") {
             self.advance()?;

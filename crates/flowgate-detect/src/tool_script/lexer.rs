@@ -63,7 +63,7 @@ impl<'a> Lexer<'a> {
         Some(next)
     }
 
-    /// Skips spaces and comments. Returns whether there was a line break.
+    /// Skips spaces and comments. Returns whether there was a line break. Fails if a comment is not closed.
     pub(super) fn skip_space(&mut self) -> Result<bool> {
         let mut has_break = false;
         loop {
@@ -88,7 +88,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads the token that begins at the position. The caller has skipped the space before it.
+    /// Reads the token that begins at the position. The caller has skipped the space before it. Fails if no token
+    /// begins there, or if it is a number or a text that is not read.
     pub(super) fn token(&mut self) -> Result<Token<'a>> {
         let rest = self.rest();
         match self.peek() {
@@ -147,7 +148,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads the text of a template up to its next expression or its end. With `raw`, escapes are not decoded.
+    /// Reads the text of a template up to its next expression or its end. With `raw`, escapes are not decoded. Fails if
+    /// the template does not end, or at an escape that is not read.
     pub(super) fn template_piece(&mut self, raw: bool) -> Result<TemplatePiece> {
         let mut text = String::new();
         loop {
@@ -161,6 +163,7 @@ impl<'a> Lexer<'a> {
                 '\\' if raw => {
                     text.push('\\');
                     match self.take().ok_or(ScriptUnreadReason::Syntax)? {
+                        // JavaScript would replace it by `\n`; it is too rare to be worth a rule.
                         '\r' => return Err(ScriptUnreadReason::Syntax),
                         c => text.push(c),
                     }
@@ -179,7 +182,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Reads an escape after its backslash, and returns the character that it means. `None` for an escaped line break,
-    /// which is not a part of the text.
+    /// which is not a part of the text. Fails at an escape that JavaScript rejects, and at a few rare ones.
     fn escape(&mut self) -> Result<Option<char>> {
         Ok(Some(match self.take().ok_or(ScriptUnreadReason::Syntax)? {
             'n' => '\n',
@@ -198,7 +201,8 @@ impl<'a> Lexer<'a> {
         }))
     }
 
-    /// Reads the code of an escape `\u`: four digits, two times four for a pair, or any number in braces.
+    /// Reads the code of an escape `\u`: four hexadecimal digits, two such escapes for a pair of surrogates, or one to
+    /// six digits in braces. Returns the character. Fails if the code is not that of a character.
     fn unicode_escape(&mut self) -> Result<char> {
         if self.peek() == Some('{') {
             self.at += 1;

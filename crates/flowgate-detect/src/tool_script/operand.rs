@@ -71,6 +71,7 @@ impl Operand {
             Self::Map(entries) => entries.iter().map(|(key, value)| key.len() + value.size()).sum(),
             _ => 0,
         };
+        // 16 for the value itself.
         parts + 16
     }
 

@@ -1,5 +1,6 @@
 //! Reads the statements of a tool script, follows the values that it declares, and records its calls of tools.
-//! [`tool_script`](super::tool_script) calls [`Reader::read`].
+//! [`tool_script`](super::tool_script) calls [`Reader::read`]. At a part of the language that is not read, the
+//! functions fail with the reason, and the reading ends.
 
 use std::collections::HashMap;
 
@@ -349,7 +350,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads `for (const PATTERN of LIST) BODY`. The body is read once for each item if the list is known.
+    /// Reads `for (const PATTERN of LIST) BODY`. The body is read once for each item if the list is known. Fails for
+    /// every other form of `for`, except with `await` before the parenthesis.
     fn for_statement(&mut self) -> Result<()> {
         self.advance()?;
         if self.is_at_name("await") {
@@ -383,7 +385,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Calls `read`, which reads the code of a loop or a callback, once for each item of `list`. If the items are not
-    /// known, or there are none, calls it once with an unknown item, as a branch.
+    /// known, or there are none, calls it once with an unknown item, as a branch, so that the code is read in any case.
     pub(super) fn each(
         &mut self,
         list: Operand,
@@ -398,7 +400,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads `return` in a function. If it is in a branch, the rest of the function may not run, so no tool may be
-    /// called there.
+    /// called there. Fails outside of a function, and if a line break precedes the value.
     fn return_statement(&mut self) -> Result<()> {
         if !self.is_in_function {
             return Err(ScriptUnreadReason::Syntax);
@@ -416,7 +418,8 @@ impl<'a> Reader<'a> {
         self.end_of_statement()
     }
 
-    /// Reads the left side of a declaration: `name`, `[a, b]` or `{field, field: name}`.
+    /// Reads the left side of a declaration: `name`, `[a, b]` or `{field, field: name}`. Fails for any other form, such
+    /// as one with defaults.
     pub(super) fn pattern(&mut self) -> Result<Pattern<'a>> {
         if self.skip("[")? {
             let mut names = Vec::new();
@@ -445,7 +448,8 @@ impl<'a> Reader<'a> {
         self.any_name().map(Pattern::Name)
     }
 
-    /// Declares the names of a pattern, with `value` or its parts as their values.
+    /// Declares the names of a pattern, with `value` or its parts as their values. Fails if a name cannot be declared,
+    /// or if a field could have an effect.
     pub(super) fn declare(&mut self, pattern: &Pattern<'a>, value: &Operand) -> Result<()> {
         self.spend(value.size())?;
         match pattern {

@@ -303,8 +303,8 @@ fn check_approver(
     Ok(())
 }
 
-/// Returns the message for the person `who` that says why their decision has no effect: they have approved already, or
-/// the question has changed or is not open any more.
+/// Returns a message about why the decision of a person has no effect: the person, whose name is `who`, has approved
+/// already, or the question has changed or is not open any more.
 fn not_counted(question: &StoredQuestion, who: &str) -> String {
     // An open question has its own messages, which return at once. For a closed one, this says how it was closed.
     let happened = match question.state {
@@ -337,7 +337,7 @@ fn listed(names: &[String]) -> String {
 }
 
 /// Checks that the number of decisions is between 1 and [`MAX_DECISIONS`], and that no two are on the same question:
-/// only one of them could take effect.
+/// only one of them could take effect. Otherwise returns the rejection of the whole request.
 fn check_decisions(decisions: &[IdentifiedDecision]) -> Result<(), Rejection> {
     let refuse = |message: String| Err((StatusCode::BAD_REQUEST, message));
     if decisions.is_empty() || decisions.len() > MAX_DECISIONS {

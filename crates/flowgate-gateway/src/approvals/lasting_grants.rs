@@ -3,14 +3,14 @@
 //! can limit the calls in a day and the sum of one argument in a day, such as an amount of money.
 //!
 //! `ApprovalService` looks for a grant whenever it asks a question. `decisions` serves the decision that gives a grant.
-//! This file serves the routes that list and withdraw grants of both kinds: lasting ones, and those for the rest of a
+//! This module serves the routes that list and withdraw grants of both kinds: lasting ones, and those for the rest of a
 //! conversation ([`super::conversation_grants`]).
 //!
 //! A grant covers a question that has the same tool, arguments, label and reasons as the question that the person
 //! answered, under the same policy and settings of the client. Only two kinds of values may differ: those of payload
 //! arguments, as under a grant for the conversation, and that of the argument whose sum the grant limits. A covered
-//! question is stored, and allowed in the name of the person who gave the grant. Its approval is used once, becomes
-//! stale and is recorded like that of any other question.
+//! question is stored, and allowed in the name of the person who gave the grant. Its approval is used once, expires or
+//! becomes void, and is recorded, like that of any other question.
 //!
 //! A question that is allowed without delay reveals that a grant exists. This leaks nothing: the covered question has
 //! the same label as the question that the person answered, so everyone who may observe the one may observe the other

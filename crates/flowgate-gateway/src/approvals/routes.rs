@@ -182,7 +182,8 @@ impl ApprovalService {
         Ok(stream::events(reader, disconnect_guard))
     }
 
-    /// Lists the freezes that the person may see.
+    /// Lists the freezes that the person may see. The error is the reply to send if the person is not authenticated or
+    /// the database fails.
     pub(crate) async fn freezes(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         let freezes = self.store.freezes().await.map_err(database_error_reply)?;

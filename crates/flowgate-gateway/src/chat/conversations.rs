@@ -385,7 +385,8 @@ impl Conversations {
         Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message))
     }
 
-    /// Deletes the least recently used conversations of a client beyond its limit, except `newest` and those in use.
+    /// Deletes the least recently used conversations of a client beyond its limit, except those in use and `newest`,
+    /// the conversation that was just created.
     ///
     /// # Errors
     /// If the database fails.

@@ -56,6 +56,7 @@ impl ModelRoutes {
     ) -> HttpReply {
         let span = self.telemetry.begin_request(names::EMBEDDINGS, received.trace_parent.as_ref());
         let trace = TurnTrace::begin(span, names::EMBEDDINGS, &received.client.spec);
+        // `None`: the request belongs to no stored conversation.
         let mut report = RequestReport::begin(None, trace);
         if received.client.spec.watch.is_some() {
             report.set_watching();
@@ -79,7 +80,8 @@ impl ModelRoutes {
     /// Judges the texts of a request, and requests their embeddings if the policy permits it.
     ///
     /// # Errors
-    /// If the request cannot be read or is not permitted, or a model's server, the database or the audit log fails.
+    /// If the request cannot be read or is not permitted, if its answer may be too large or has no room in memory now, or
+    /// if a model's server, the database or the audit log fails.
     async fn embed(
         &self,
         received: &ModelRouteRequest,
@@ -93,7 +95,7 @@ impl ModelRoutes {
             .map_err(|_| bad("the body of the request is not valid UTF-8: encode it in UTF-8".to_owned()))?;
         let request = client.decoder.decode_embeddings_request(text).map_err(bad)?;
         report.trace.set_model(names::EMBEDDINGS, client, &request.model);
-        // Refuses what needs no judgement of the texts.
+        // First the checks that need no judgement of the texts.
         client.check_replaced()?;
         requested_model::check_model((client, received.virtual_key.as_deref()), &request.model)?;
         let name = recorded_name(received);
@@ -119,6 +121,8 @@ impl ModelRoutes {
         let calls = report.trace.model_calls(names::EMBEDDINGS, client);
         // 0: the client's own upstream; a request for embeddings has no fallback.
         let call = calls.begin(upstream, &request.model, 0);
+        // A copy of the model that notes retries in the span and sends the header `traceparent`; `None` if neither is
+        // needed.
         let remote = call.traced(&remote).unwrap_or(remote);
         let response = self.embed_counted(received, &remote, &request, presence).await;
         call.settle(response.as_ref().map(|response| (response.usage, None)));
@@ -204,7 +208,8 @@ impl ModelRoutes {
     /// log. The result is the evidence that the texts may be sent.
     ///
     /// # Errors
-    /// If the texts may not go to the model. The message says why, and what the policy would have to say.
+    /// If the texts may not go to the model: the message says why, and what the policy would have to say. Also if the
+    /// database or the audit log fails.
     async fn judge_texts(
         &self,
         received: &ModelRouteRequest,
@@ -214,6 +219,8 @@ impl ModelRoutes {
         let client = &received.client;
         // A conversation for this request alone receives the texts, which gives them their labels.
         let mut session = one_off(client)?;
+        // Parameters of the policy that the caller's key or token sets; then the labels of stores, and the texts that
+        // the client was shown, as other requests have left them.
         session.add_caller_parameters(received.virtual_key.as_deref());
         self.sessions.catch_up(client, &mut session).await?;
         let added = {
@@ -224,7 +231,8 @@ impl ModelRoutes {
                 &request.texts,
             )?
         };
-        // What the model may learn from the words that are hidden, because they quote texts that the client was shown.
+        // Words that quote texts the client was shown before are hidden. Which words are hidden tells the model
+        // something about these texts; `bits` is an upper bound on that, summed for each client.
         client.add_leaked_bits(added.bits);
         // The policy judges the request like a call of this tool, which all texts have influenced.
         let tool = Tool { server: None, name: TOOL.into() };
@@ -249,7 +257,7 @@ impl ModelRoutes {
         report.add_judged(std::slice::from_ref(&judged), client);
         let permitted = match verdict {
             _ if !added.stopped.is_empty() => Err(refused(&added.stopped)),
-            // Redeemed only after the verdict is recorded.
+            // The permit is redeemed at the end, after the verdict is recorded.
             Verdict::Permit(permit) => Ok(permit),
             Verdict::Confirm(question) => Err(refused(&reasons(question.judgement()))),
             Verdict::Deny(denial) => Err(refused(&reasons(denial.judgement()))),

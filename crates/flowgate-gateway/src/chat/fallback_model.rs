@@ -57,6 +57,8 @@ impl<'a> FallbackModel<'a> {
         listener: &mut dyn Listener,
     ) -> Result<Completion, Error> {
         let call = self.calls.begin(choice.upstream, choice.remote.model(), place);
+        // A copy of the model that notes retries in the span and sends the header `traceparent`; `None` if neither is
+        // needed.
         let traced = call.traced(&choice.remote);
         let outcome = self.ask_counted(traced.as_ref().unwrap_or(&choice.remote), request, listener).await;
         // Ends the span with the tokens and the reason for the stop, or with the error.
@@ -65,7 +67,7 @@ impl<'a> FallbackModel<'a> {
     }
 
     /// Asks a model, and counts the tokens that it uses. If the future is dropped because the client has disconnected,
-    /// the estimate so far counts: `pending` is then dropped too, and adds it.
+    /// the estimate of the tokens so far counts: the variable `pending` has it, and adds it when it is dropped.
     async fn ask_counted(
         &self,
         model: &RemoteModel,
@@ -92,7 +94,8 @@ impl ChatModel for FallbackModel<'_> {
         self.first.remote.name()
     }
 
-    /// Asks the models one after the other, until one of them answers or begins to answer.
+    /// Asks the models one after the other, until one of them answers or begins to answer. An error whose cause is not
+    /// the server of the model is final as well ([`another_may_answer`]).
     fn complete<'a>(
         &'a self,
         request: &'a Request,

@@ -9,7 +9,7 @@
 //! * `litellm`: reads and writes the messages of LiteLLM's generic guardrail API.
 //! * `ext_proc`: judges the HTTP requests about which Envoy asks its external processor.
 //! * `recorded_chat`: replays and judges a chat.
-//! * `remembered_chats`: the chats whose answers have not been judged yet.
+//! * `remembered_chats`: remembers the chats whose answers have not been judged yet.
 
 pub(crate) mod ext_proc;
 mod litellm;
@@ -119,6 +119,8 @@ impl ModelRoutes {
             GuardrailInput::Chat(chat) => {
                 let decoded = decode(received, &chat)?;
                 self.judge_chat(received, &decoded, presence, report).await?;
+                // Without an id, the answer cannot be assigned to the chat, and is stopped: the chat need not be
+                // remembered.
                 let Some(call) = request.call else { return Ok(()) };
                 let remembered =
                     self.remembered_chats.remember(&client.spec.name, &id_of(received, &call), &chat, now);

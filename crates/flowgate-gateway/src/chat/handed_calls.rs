@@ -169,8 +169,9 @@ impl HandedCalls {
         }
     }
 
-    /// Looks up the call that a hook of a client asks about. `key` is the id of the virtual key with which the hook
-    /// asks: only calls that were handed to the same key are found. `None`: the hook asks with the client's own key.
+    /// Looks up the call that a hook of a client asks about, and reports whether it was handed over, whether it is
+    /// unchanged, and its labels. `key` is the id of the virtual key with which the hook asks: only calls that were
+    /// handed to the same key are found. `None`: the hook asks with the client's own key.
     fn find(&self, client: &str, key: Option<&str>, asked: &AskedCall) -> CallReport {
         let all = self.lock();
         let calls = all.get(client).into_iter().flat_map(|of_client| &of_client.calls);

@@ -19,11 +19,11 @@ use crate::recorder::Recorder;
 /// The interval at which this gateway renews its leases on conversations: a fraction of the duration of a lease, so
 /// that a failed renewal can be retried.
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(8);
-/// The interval at which expired questions are marked.
+/// The interval at which expired questions are marked, and old questions and lasting grants are deleted.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval at which the head of the audit log is stored if the log has grown since the last stored turn.
 const HEAD_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval at which old conversations, questions and texts are deleted.
+/// The interval at which old conversations and texts are deleted.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The interval at which expired content in the content file of the audit log is deleted. It is long, because a
@@ -32,9 +32,9 @@ const CONTENT_EXPIRY_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Starts the periodic tasks on the database and the audit log: storing the head of the audit log, expiring questions
 /// and deleting old data; renewing leases, if gateways share the database; and deleting expired content of the audit
-/// log, if there is one. Conversations and questions that were not used for `retention` are deleted, and so are
-/// remembered texts that a client was shown longer than `quotation_age` ago. A task ends when the object that it works
-/// on is dropped.
+/// log, if there is one. What is deleted: conversations that were not used for `retention`, questions and lasting
+/// grants that ended more than `retention` ago, and remembered texts that a client was shown more than
+/// `quotation_age` ago. A task ends when the object that it works on is dropped.
 pub(super) fn spawn_tasks(
     store: &Arc<Database>,
     approvals: &Arc<ApprovalService>,

@@ -1,6 +1,6 @@
 //! Reads the headers of a request for a model: authenticates the client and checks its limits before any of the body is
-//! read. The HTTP service calls it, and hands the result to the module that answers the request: `answer`,
-//! `embeddings`, `count_tokens` or `guardrail`.
+//! read. The HTTP service calls it, and hands the result ([`ModelRouteRequest`]) to the module that answers the
+//! request: `answer`, `embeddings`, `count_tokens` or `guardrail`.
 
 use std::sync::Arc;
 
@@ -144,6 +144,7 @@ impl ModelRoutes {
         let default_source =
             declared_default_source(headers).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
         let conversation = named.map_err(|why| error_reply(api, StatusCode::BAD_REQUEST, &why))?;
+        // Whether the client asks, by a header, for an explanation of what is hidden from the model.
         let explains =
             headers.get_all(EXPLAIN_HEADER).iter().any(|value| value.as_bytes() == EXPLAIN_VALUE.as_bytes());
         let betas = passed_betas(headers);

@@ -1,6 +1,6 @@
-//! Asks people about the calls of a turn. Notes two things: the approvals that the turn uses, so that they are stored as
-//! used together with the turn; and the question for which the turn waits. [`super::turn`] creates one [`PersonApprover`]
-//! for each turn, passes it to the agent, and reads the notes afterwards.
+//! Asks people about the calls of a turn. Notes two things: the approvals that the turn uses, so that they are stored
+//! as used together with the turn; and the question for which the turn waits. [`super::turn`] creates one
+//! [`PersonApprover`] for each turn, passes it to the agent of the guard, and reads the notes afterwards.
 
 use flowgate_guard::approve::{ApprovalRequest, Approver, Decision};
 use flowgate_lm::BoxFuture;

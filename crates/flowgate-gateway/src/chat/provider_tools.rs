@@ -5,7 +5,7 @@
 //! judged and their outputs not be labelled. The gateway offers the tools to the model as functions instead, and judges
 //! their calls like those of any tool. The provider runs a permitted call in a separate request, which contains the
 //! arguments of the call and nothing else of the chat. The output is labelled as the policy says. `clients` asks
-//! [`accepted_tools`] which tools a client may declare; `turn` creates [`ProviderTools`], by which the agent runs the
+//! [`accepted_tools`] which tools a client may declare; `turn` creates [`ProviderTools`], by which the guard runs the
 //! calls.
 //!
 //! A turn that continues after a person's decision has the tools of the request that began it. The request that

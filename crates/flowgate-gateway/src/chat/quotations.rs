@@ -4,7 +4,7 @@
 //! and never contains a text.
 //!
 //! Also collects the metrics about these texts, the issuers, the witnesses and the spans. `http::service` calls the
-//! methods of this file.
+//! methods of this module.
 
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;

@@ -124,6 +124,8 @@ impl LoggedVerdicts {
         }
         if let Some(log) = logs.last_mut() {
             let policy = text("policy");
+            // How often the policy was replaced before this verdict. `end_log` compares this with the number at the
+            // end.
             let replacements = *self.replacements.entry(policy.clone()).or_default();
             log.push(LoggedVerdict { policy, replacements, is_replaced: false, row });
         }
@@ -174,8 +176,8 @@ pub fn read_database_snapshot(config: &GatewayConfig) -> Result<DatabaseSnapshot
     })
 }
 
-/// Replays the conversations of the database under the policies of a configuration, and compares the verdicts with the
-/// logs.
+/// Replays the conversations of `snapshot`, which was read before the logs, under the policies of a configuration.
+/// Compares the verdicts with those in the logs (`logged`).
 ///
 /// # Errors
 /// If the database cannot be read.

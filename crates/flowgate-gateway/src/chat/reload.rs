@@ -41,11 +41,13 @@ impl ModelRoutes {
         config: GatewayConfig,
         cause: ConfigurationCause,
     ) -> Result<Self, DatabaseError> {
+        // Removes the new keys from log lines, and warns about clients in watch mode, after checking their watch logs.
         announce_clients(&config, &self.log)?;
         let GatewayConfig { clients, people, login, keys, .. } = config;
         self.recorder.reconfigure(&clients, &keys, cause)?;
         let people = People::new(people, login, &clients);
         let approvals = Arc::new(self.approvals.reconfigured(people, &clients));
+        // The periodic task of the earlier service ends when that service is dropped.
         maintenance::spawn_expiry(&approvals, self.retention);
         let watching = clients.iter().filter(|client| client.watch.is_some()).count();
         let routes = Self {

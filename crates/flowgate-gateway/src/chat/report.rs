@@ -338,7 +338,7 @@ impl RequestReport {
                 effect: "the turn ended before the model's final message",
                 setting: None,
                 advice: Some("check in the audit log whether calls of the turn were denied, and why"),
-                // The number of messages at which the turn has reached its limit on messages or on steps.
+                // The turn has reached its limit on messages or on steps with this number of messages.
                 most: u64::try_from(self.messages).unwrap_or(u64::MAX),
                 client,
                 conversation: name.as_deref(),

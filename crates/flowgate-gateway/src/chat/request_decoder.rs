@@ -1,5 +1,5 @@
 //! Decodes the bodies of requests to model routes in the form of their API. `answer`, `count_tokens`, `embeddings` and
-//! `guardrail` call it.
+//! `guardrail` call the [`RequestDecoder`] of the client.
 
 use flowgate_lm::chat::{Message, Request, Source, Sources};
 use flowgate_lm::json::Json;

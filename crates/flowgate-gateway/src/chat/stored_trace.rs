@@ -36,9 +36,9 @@ pub struct StoredTrace<'a> {
     pub replayed: Result<&'a Monitor, String>,
 }
 
-/// Replays the stored conversation `name` of a client from the database of a configuration, and calls `at_end` with its
-/// monitor after the last turn. If there is no such conversation, or its replay fails, `at_end` is not called, and the
-/// outcome says why.
+/// Replays the stored conversation `name` of a client from the database of a configuration, and calls `at_end` with the
+/// monitor of the conversation after the last turn. If there is no such conversation, or its replay fails, `at_end` is
+/// not called, and the outcome says why.
 ///
 /// # Errors
 /// If the database cannot be read.
@@ -118,7 +118,7 @@ fn names_of(clients: &Clients) -> Vec<String> {
     clients.all().map(|client| client.spec.name.clone()).collect()
 }
 
-/// Replays the stored conversation `name` of a client, and calls `at_end` with its monitor. The outcome is
+/// Replays the stored conversation `name` of a client, and calls `at_end` with the monitor after it. The outcome is
 /// [`StoredTraceOutcome::Replayed`], or [`StoredTraceOutcome::Unreadable`] if `at_end` was not called; `None` if the
 /// client has no conversation of this name.
 ///

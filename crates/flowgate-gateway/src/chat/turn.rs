@@ -1,8 +1,9 @@
 //! Runs one turn: from the decoded request of a client to the completion that it receives. `answer` calls [`run`] and
 //! stores the outcome afterwards. The request's conversation is locked while the turn runs.
 //!
-//! `turn_models` creates the models, `turn_start` resumes the waiting turn or adds the chat to the conversation, this
-//! file runs the agent, and `turn_end` records the verdicts and builds the completion.
+//! `turn_models` creates the models, `turn_start` resumes the waiting turn or adds the chat to the conversation, and
+//! `turn_end` records the verdicts and builds the completion. In between, this module runs the guard's [`Agent`], which
+//! has the model asked and its calls judged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Ends a turn: records its verdicts and the approvals that it used, withholds its calls if an admin has frozen
-//! something on which they depend, and builds the completion for the client. `turn` calls [`end`] when the agent has
-//! stopped.
+//! something on which they depend, and builds the completion for the client. `turn` calls [`end`] when the guard's
+//! agent has stopped.
 
 use axum::http::StatusCode;
 use flowgate_audit::AuditEvent;
@@ -23,7 +23,7 @@ use crate::http::request_error::RequestError;
 use crate::http::waiting_status::WaitingStatus;
 use crate::recorder::{self, AuditEntry};
 
-/// The results of the agent's run, which the end of the turn records and sends.
+/// The results of the run of the guard's agent, which the end of the turn records and sends.
 pub(super) struct AgentOutcome {
     /// The turn, or why it failed.
     pub(super) turn: Result<Turn, TurnError>,

@@ -1,6 +1,6 @@
 //! Creates the models of one turn: the model that the client requests, the small model that screens and fills slots,
-//! and the models whose servers run tools of the provider. Each of them has the client's fallbacks. `turn` creates
-//! [`TurnModels`].
+//! and the models whose servers run tools of the provider. Each of them has the client's fallbacks, except for the
+//! model of a tool whose calls must not run twice. `turn` creates [`TurnModels`].
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl<'t> TurnModels<'t> {
 
     /// Returns the model `first`, with the models of the client's fallbacks. The model of a fallback has the name
     /// `model`, unless the configuration names another one for it. A fallback whose upstream does not have the model is
-    /// left out.
+    /// left out. `model_use` says for what the turn uses the models, and `calls` records the requests to them.
     ///
     /// A tool of the provider whose calls may have effects, such as an MCP server, has no fallbacks: its call must not
     /// run twice, and the client's token for the server is for the provider of the client's own upstream alone.

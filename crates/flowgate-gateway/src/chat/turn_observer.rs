@@ -1,7 +1,7 @@
-//! Observes the agent during a turn: streams text that may be released early, stops calls that were frozen since they
-//! were judged, and cancels the turn when the client has disconnected. Before the provider runs a call, stores what
-//! must be durable by then: the use of its approval, its labels and its verdict. `turn` creates one [`TurnObserver`]
-//! for each turn.
+//! Observes the guard's [agent](flowgate_guard::agent::Agent), which drives the conversation, during a turn: streams
+//! text that may be released early, stops calls that were frozen since they were judged, and cancels the turn when the
+//! client has disconnected. Before the provider runs a call, stores what must be durable by then: the use of its
+//! approval, its labels and its verdict. `turn` creates one [`TurnObserver`] for each turn.
 
 use std::future::ready;
 
@@ -62,13 +62,13 @@ pub(super) struct TurnObserver<'a> {
 }
 
 impl TurnObserver<'_> {
-    /// Checks, before the provider runs any call, that no consent or approval on which the calls of this turn may depend
-    /// was frozen or withdrawn since the turn began (`standing`) or since it was given in this turn. `has_grants` says
-    /// whether the conversation has grants now. Calls that the client runs are checked at the end of the turn instead,
-    /// before the client receives them.
+    /// Checks, before the provider runs any call, that no consent or approval on which the calls of this turn may
+    /// depend was frozen or withdrawn since the turn began (`standing`) or since it was given in this turn.
+    /// `has_grants` says whether the conversation has grants now. Calls that the client runs are checked at the end of
+    /// the turn instead, before the client receives them.
     ///
     /// # Errors
-    /// Why the call must not run, for the agent.
+    /// Why the call must not run: a text that the model reads as the output of the call.
     async fn check_approvals_in_force(&self, has_grants: bool) -> Result<(), String> {
         let for_agent = |error: DatabaseError| error.client_message().to_owned();
         let has_changed = self.standing.has_changed(self.approvals, &self.client.spec, self.name).await;
@@ -118,7 +118,8 @@ impl TurnObserver<'_> {
         if let Some(id) = approval {
             self.used.note_committed(&id);
         }
-        // Records the last verdict on an equal call, unless it was recorded before, and the use of the approval.
+        // The verdict on this call is the last one on an equal call. Records it, unless it was recorded before, and the
+        // use of the approval.
         let judged = conversation.running_turn().judged_calls().iter().rfind(|call| call.digest == digest);
         let judged = judged.filter(|judged| !self.recorded.contains(&judged.event));
         let entry =
@@ -172,7 +173,7 @@ impl Observer for TurnObserver<'_> {
         if conversation.has_output_format() {
             return;
         }
-        // Nothing is added to a sent text with which the replies do not begin.
+        // If the replies do not begin with the text that was sent, nothing is added to it.
         self.before = joined_text(conversation.running_turn().replies());
         if let Some(stream) = self.stream.as_mut()
             && let Some(rest) = self.before.strip_prefix(stream.sent_text())
@@ -212,7 +213,7 @@ impl Observer for TurnObserver<'_> {
         conversation: &'a mut Conversation,
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            // What an agent reads of a failure has no details of the database.
+            // The error, like everything that a model may read, has no details of the database.
             self.join_external_state(conversation).await.map_err(|error| error.client_message().to_owned())
         })
     }
@@ -232,7 +233,7 @@ impl Observer for TurnObserver<'_> {
     /// Stops a call if an admin has frozen its client, conversation or tool since it was judged. A call that the
     /// provider would run is also stopped if the provider may not run its tool in this turn, if it exceeds a limit of
     /// the turn, if its permit no longer holds, or if its approval, its labels or its verdict cannot be stored. The
-    /// error is the reason, for the agent.
+    /// error is the reason, which the model reads as the output of the call.
     fn before_run<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,

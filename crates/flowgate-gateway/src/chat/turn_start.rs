@@ -1,5 +1,5 @@
 //! Begins a turn: either resumes the turn that waits for a person, or adds the chat of the request to the conversation.
-//! `turn` calls [`begin`] before the agent runs.
+//! `turn` calls [`begin`] before the guard's agent drives the conversation.
 
 use std::sync::Arc;
 
@@ -29,9 +29,10 @@ use crate::visibility;
 pub(super) enum TurnStart {
     /// A person has not decided yet. Contains what the client receives: the note that the turn waits.
     Waits(Completion),
-    /// The agent continues the turn that waited for a person.
+    /// The guard's agent continues the turn that waited for a person.
     Resumes,
-    /// The agent begins a turn. Contains the approved calls of an earlier turn that waited and does not continue.
+    /// The guard's agent begins a turn. Contains the approved calls of an earlier turn that waited and does not
+    /// continue.
     Begins(Vec<VoidedCall>),
 }
 
@@ -145,7 +146,7 @@ async fn add_chat(
 }
 
 /// Reports what the policy hides from the model: to the operator in the log and, if the client asks for an explanation,
-/// in a header of the answer, be it streamed (`stream`) or not (`report`).
+/// in a header of the answer. A streamed answer takes the header from `stream`, any other from `report`.
 pub(super) async fn report_hidden(
     turn: &TurnRequest<'_>,
     session: &mut ConversationState,

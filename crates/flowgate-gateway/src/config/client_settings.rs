@@ -1,5 +1,5 @@
-//! Defines the settings of a client ([`ClientSettings`]), as `client` reads them from a section `[clients.NAME]`. All
-//! of the gateway uses them. [`ClientSettings`] also translates names of tools: a client offers a tool of an MCP server
+//! Defines the settings of a client ([`ClientSettings`]), as `client` reads them from a section `[clients.NAME]`. The
+//! whole gateway uses them. [`ClientSettings`] also translates names of tools: a client offers a tool of an MCP server
 //! to its model under the server's `prefix` and the name of the tool, but a policy names the tool as `SERVER/TOOL`.
 
 use std::sync::Arc;

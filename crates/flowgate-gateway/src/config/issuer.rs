@@ -32,6 +32,7 @@ impl ConfigReader<'_> {
         let mut issuers: BTreeMap<String, Arc<Issuer>> = BTreeMap::new();
         for (name, spec) in specs {
             let issuer = self.issuer(&name, spec).map_err(|why| format!("issuers.{name}: {why}"))?;
+            // A token names only its issuer, so two sections of one issuer would both apply to the token.
             let is_same = |other: &&Arc<Issuer>| other.settings.issuer == issuer.settings.issuer;
             if let Some(other) = issuers.values().find(is_same) {
                 let other = &other.settings.name;
@@ -56,8 +57,8 @@ impl ConfigReader<'_> {
                  this machine only"
             )
         };
-        // Where the keys come from. Without `jwks-file` and `jwks-url`, the description that the issuer publishes names the
-        // address of its keys.
+        // Where the keys come from. Without `jwks-file` and `jwks-url`, the description that the issuer publishes names
+        // the address of its keys.
         let source = match (spec.jwks_file, spec.jwks_url) {
             (Some(_), Some(_)) => {
                 return Err("the section has both `jwks-file` and `jwks-url`: remove one of them".to_owned());
@@ -132,8 +133,8 @@ impl ConfigReader<'_> {
                     .to_owned(),
             );
         }
-        // Each parameter of the policy has one source: the client's `input`, or a claim. The parameter `groups` comes from
-        // the claim that the setting `groups` names.
+        // Each parameter of the policy has one source: the client's `input`, or a claim. The parameter `groups` comes
+        // from the claim that the setting `groups` names.
         let groups = spec.groups.as_ref().map(|_| GROUPS.to_owned());
         let parameters = spec.input.keys().cloned().chain(groups.clone());
         if let Some(parameter) = parameters.into_iter().find(|name| input.contains_key(name)) {

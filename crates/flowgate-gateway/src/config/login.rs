@@ -55,8 +55,9 @@ impl GroupRole {
 }
 
 impl LoginSettings {
-    /// Checks that nobody can misuse a client by logging in: its owner must not be able to decide its questions, and
-    /// the ID tokens of logins must not authenticate it. `people` are those of the configuration.
+    /// Checks that nobody can misuse a client by logging in: the owner of the client must not be able to decide the
+    /// client's questions, and the ID tokens of logins must not authenticate the client. `people` are those of the
+    /// configuration.
     ///
     /// # Errors
     /// If the owner has no `subject`, so that a login of the owner is not recognised, and some group may decide the

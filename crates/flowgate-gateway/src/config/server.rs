@@ -1,4 +1,6 @@
-//! Reads the sections `[mcp.*]`, one for each MCP server. `config` calls it for the configuration file.
+//! Reads the sections `[mcp.*]`, one for each MCP server: its address, how the gateway authenticates itself to it, the
+//! prefix of its tools, and which of its tools are on offer. `config` calls it for the configuration file. Also
+//! requests a token for a server behind OAuth, for `flowgate doctor` ([`McpServer::check_token`]).
 
 use flowgate::trace::Tool;
 use flowgate_oauth::{ClientCredentials, ClientSecret, SecureUrl, TokenFile, TokenSource, agent};
@@ -113,6 +115,7 @@ impl ConfigReader<'_> {
             spec.issuer.as_deref().unwrap_or_default(),
             spec.ca_file.as_deref(),
         )?;
+        // The HTTP client (of the crate `ureq`) for requests to the issuer.
         let agent = agent(tls_config(&authorities));
         let secret = self.key_named(
             ("client-secret-from", spec.client_secret_from.as_deref()),

@@ -193,7 +193,10 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// Returns whether requests to the collector are compressed: if the environment says `gzip`.
+    /// Returns whether requests to the collector are compressed: only if the environment says `gzip`.
+    ///
+    /// # Errors
+    /// If the environment says anything but `gzip` or `none`.
     fn is_compressed(&self) -> Result<bool, String> {
         let names = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
         match self.first_variable(names) {

@@ -70,7 +70,8 @@ impl ConfigReader<'_> {
         let api = spec.api.0;
         // The name of the model is empty: each request names its own.
         let remote = RemoteModel::new(api, &spec.url, "").map_err(|error| format!("url: {error}"))?;
-        // One retry is enough: the client libraries that agents use retry by themselves.
+        // One retry is enough: the client libraries that agents use retry by themselves. `first` is the delay before
+        // the retry; if the server requests a delay above `longest`, there is no retry.
         let (first, longest) = (Duration::from_millis(200), Duration::from_secs(2));
         let remote = remote
             .retries(RetryPolicy { times: 1, first, longest })
@@ -99,7 +100,7 @@ impl ConfigReader<'_> {
 /// of the request. `wanted` is the setting `prompt-caching` of the section.
 ///
 /// # Errors
-/// If the field is set, and the format has no such marks.
+/// If the setting is true, and the format has no such marks.
 fn prompt_caching(api: Api, wanted: bool) -> Result<bool, String> {
     if wanted && api != Api::Messages {
         return Err(format!(

@@ -2,8 +2,8 @@
 //! conversation to which a chat belongs. [`Database`](super::Database) owns the cache, and uses it only if no other
 //! gateway writes to the database.
 //!
-//! Without the cache, the time that the gateway adds to an answer is 1.5 times as long in the median, and the CPU time of a
-//! request 1.4 times (`compat/latency/README.md`, *What hand-tuned paths save*).
+//! Without the cache, the time that the gateway adds to an answer is 1.5 times as long in the median, and the CPU time
+//! of a request 1.4 times (`compat/latency/README.md`, *What hand-tuned paths save*).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,7 @@
-//! Maps a failure of the database to the constant message that the client receives. File names, addresses and error
-//! messages of the database or the system are written only to the operator's log: the client is an agent, and passes
-//! every message that it receives to its model. The routes for models, for MCP and for people use these messages.
+//! Maps a failure of the database to the constant message and the status that the client receives. File names,
+//! addresses and error messages of the database or the system are written only to the operator's log: the client is an
+//! agent, and passes every message that it receives to its model. The routes for models, for MCP and for people use
+//! these messages.
 
 use axum::http::StatusCode;
 

@@ -12,7 +12,7 @@
 //! * `cipher`: seals and opens values; only it creates a [`StoredContent`] or a [`StoredDigest`], the only types by
 //!   which a statement can write content.
 //! * `sealing_keys`: encrypts and decrypts texts with the keys of one purpose.
-//! * `audit_content`: the cipher of the contents that are kept next to the audit log.
+//! * `audit_content`: encrypts the contents that are kept next to the audit log.
 //! * `check`: compares the keys with the database when it is opened.
 //! * `rewrite`: encrypts what was stored before there was a key, or under an earlier one (`flowgate database encrypt`).
 

@@ -84,6 +84,7 @@ pub enum DatabaseError {
 }
 
 impl fmt::Display for DatabaseError {
+    /// Writes the reason of the failure and, where that helps, what to do: for the operator, without stored content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // The message of the server is left out, since it may quote the row.

@@ -47,7 +47,7 @@ impl Database {
         Ok(freezes)
     }
 
-    /// Adds a freeze, ordered by the person `who`; has no effect if the target is frozen already.
+    /// Freezes the target `what` of this kind, by order of the person `who`; has no effect if it is frozen already.
     pub(crate) async fn freeze(&self, kind: FreezeKind, what: &str, who: &str) -> Result<(), DatabaseError> {
         // Invalidates the cache on return, also if the request is cancelled and the outcome unknown.
         let _changes = FreezeCacheGuard(&self.cache);
@@ -63,7 +63,7 @@ impl Database {
         .await
     }
 
-    /// Removes a freeze; returns whether there was one.
+    /// Removes the freeze of the target `what` of this kind; returns whether there was one.
     pub(crate) async fn thaw(&self, kind: FreezeKind, what: &str) -> Result<bool, DatabaseError> {
         // Invalidates the cache on return, even if the request is cancelled and the outcome remains unknown.
         let _changes = FreezeCacheGuard(&self.cache);

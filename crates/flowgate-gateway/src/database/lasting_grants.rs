@@ -1,6 +1,6 @@
 //! Stores lasting grants: approvals that a person gives for equal calls of all conversations of a client.
-//! `approvals::lasting_grants` decides what a grant covers; this file finds the grant for a question, counts its uses,
-//! and lists and deletes the grants.
+//! `approvals::lasting_grants` decides what a grant covers; this module finds the grant for a question, counts its
+//! uses, and lists and deletes the grants.
 //!
 //! A grant can limit the calls in a day, and the sum of one argument in a day. A use is counted in the transaction that
 //! allows the question, so that concurrent questions never exceed such a limit. A call that is allowed but does not run
@@ -290,8 +290,9 @@ pub(super) async fn delete_expired(tx: &mut DynTransaction<'_>, age: i64) -> Res
     tx.execute(sql, &[age.into()]).await.map(drop)
 }
 
-/// Finds a grant of the client that matches one of the candidates and has room for its calls today, and returns both;
-/// `None` if there is none. Prefers an earlier candidate to a later one, and a newer grant to an older one.
+/// Finds a grant of the client that matches one of the candidates and has room today for the calls of this candidate.
+/// Returns both; `None` if there is none. Prefers an earlier candidate to a later one, and a newer grant to an older
+/// one.
 async fn find(
     tx: &mut DynTransaction<'_>,
     client: &str,

@@ -3,8 +3,8 @@
 //!
 //! With the recorded head, a gateway notices at its start that its log was truncated, and does not start; the log alone
 //! could not show this. `recorder` opens the log and compares it with the recorded head; `turns`, `questions` and
-//! `lasting_grants` store newer heads; `flowgate audit` reads the heads. This file also lists the stored conversations,
-//! which `flowgate audit` compares with the log.
+//! `lasting_grants` store newer heads; `flowgate audit` reads the heads. This module also lists the stored
+//! conversations, which `flowgate audit` compares with the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

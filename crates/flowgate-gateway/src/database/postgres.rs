@@ -36,8 +36,9 @@ const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 pub(super) struct PostgresDatabase(PgPool);
 
 impl PostgresDatabase {
-    /// Opens a pool of connections, each with time limits on its statements. A connection that has failed, or
-    /// whose transaction has not ended when it is returned, is not used again.
+    /// Opens a pool of connections, each with time limits on its statements. A connection that has failed, or whose
+    /// transaction has not ended when it is returned, is not used again. One that was idle for 5 minutes, or is 30
+    /// minutes old, is closed.
     pub(super) async fn connect(url: &str) -> Result<Self, DatabaseError> {
         let options = PgPoolOptions::new()
             .max_connections(CONNECTIONS)

@@ -1,7 +1,7 @@
 //! Stores the texts that clients were shown, with their labels, so that the guard recognises quotations of these texts
 //! also after a restart and at other gateways. Also stores texts that users typed before any tool returned them: these
-//! remain the users' own, so quoting them raises no label. `turns` stores the texts, and `chat` reads them and lists and
-//! clears them for an admin.
+//! remain the users' own, so quoting them raises no label. `turns` stores the texts. `chat`, and the replays of stored
+//! conversations for people, read them; `chat` also lists and clears them for an admin.
 //!
 //! Each text has a source: the tool or the conversation that it is from. If the texts of one source exceed the limit of
 //! the guard's history for one source, the oldest ones are deleted. Texts outlive the conversations, and are deleted

@@ -25,8 +25,8 @@ pub(crate) struct DaySpending {
 }
 
 impl Database {
-    /// Returns what was used since midnight, as all gateways of the database have recorded it. `client` is the name of
-    /// a client, or the account of a virtual key or of a caller with tokens.
+    /// Returns what was used since midnight, as all gateways of the database have recorded it, and the time that is
+    /// left of the day. `client` is the name of a client, or the account of a virtual key or of a caller with tokens.
     pub(crate) async fn spent_today(&self, client: &str) -> Result<DaySpending, DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Query, move |tx| {

@@ -135,7 +135,8 @@ impl Access {
 /// A database server or file that runs operations. Operations of one gateway that run at the same time do not make each
 /// other fail.
 pub(super) trait Backend: fmt::Debug + Send + Sync {
-    /// Runs an operation. An operation whose future is dropped before the end is rolled back.
+    /// Runs an operation, in a transaction if `access` requires one. The transaction is rolled back if the operation
+    /// fails or discards it, or if the returned future is dropped before the end.
     fn run(&self, access: Access, operation: Operation) -> OperationFuture<'_, ()>;
 
     /// Begins the transaction of a turn with the statements of `first`, which a backend may defer until
@@ -161,7 +162,8 @@ pub(super) trait Backend: fmt::Debug + Send + Sync {
 
 /// The transaction of a turn. It is rolled back when it is dropped.
 pub(super) trait TurnTransaction: Send {
-    /// Runs the last operation of the transaction, and commits it.
+    /// Runs the last operation of the transaction, and commits the transaction; rolls it back if the operation fails or
+    /// discards it.
     fn finish(self: Box<Self>, last: Operation) -> OperationFuture<'static, ()>;
 }
 

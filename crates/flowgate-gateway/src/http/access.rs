@@ -62,6 +62,7 @@ pub enum AccessError {
 }
 
 impl fmt::Display for AccessError {
+    /// Writes the problem, and the options or the token with which the server can start.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open => f.write_str(

@@ -238,8 +238,8 @@ impl OpenConnections {
 
     /// Takes a place for a further concurrent request of the open connection `number`. At most `limit` places are taken
     /// in all, and at most `address_limit` by the unprotected connections of one address. `is_protected` says that the
-    /// connection is protected: it has shown a valid key or needs none. The places of a protected connection are limited
-    /// by `limit` alone.
+    /// connection is protected: it has shown a valid key or needs none. The places of a protected connection are
+    /// limited by `limit` alone.
     ///
     /// # Errors
     /// `Full` if all places, or all those for unprotected connections, are taken, or this connection is being closed
@@ -273,8 +273,8 @@ impl OpenConnections {
         Ok(())
     }
 
-    /// Returns what the admission of a new connection of `peer` does next at the time `now`: take a free place, close an
-    /// unprotected connection, or wait. A place is free if fewer than `limit` connections are open, the unprotected
+    /// Returns what the admission of a new connection of `peer` does next at the time `now`: take a free place, close
+    /// an unprotected connection, or wait. A place is free if fewer than `limit` connections are open, the unprotected
     /// ones have not used up their share of these, and `peer` has fewer than `address_limit` unprotected ones. A
     /// connection may be closed once the server has waited for its client for [`EVICTION_TIMEOUT`]; one of the address
     /// with the most places is closed first.
@@ -386,7 +386,8 @@ impl ConnectionPlace {
     /// connection; any further one takes a place of its own.
     ///
     /// # Errors
-    /// If the request needs a place of its own, and all places, or all those of the address, are taken.
+    /// If the request needs a place of its own, and all places, or all those of the address, are taken, or this
+    /// connection is being closed for another one.
     pub(crate) fn begin_request(self: &Arc<Self>) -> Result<RequestPlace, RequestPlaceError> {
         let Admission { most, most_of_address, .. } = *self.admission;
         // The lock orders all accesses to the two atomic fields, so `Relaxed` is enough.

@@ -1,5 +1,5 @@
 //! Signals to a turn that the client of its request no longer waits for the answer. `service` creates a
-//! [`ClientPresence`] for each request.
+//! [`ClientPresence`] for each request that may take long.
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 

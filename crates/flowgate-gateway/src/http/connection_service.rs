@@ -1,8 +1,8 @@
 //! Passes the requests of a connection to the routes of `service`, with the connection's place among the open ones and
 //! the client's certificate. `connection` creates one [`ConnectionService`] for each connection.
 //!
-//! A request of HTTP/2 is converted and checked before that. Its head is checked (the method `CONNECT`, the number of
-//! header fields, the host), and it receives the header `Host`, which the routes know from HTTP/1.1.
+//! Before a request of HTTP/2 is passed on, its head is checked (the method `CONNECT`, the number of header fields, the
+//! host), and it receives the header `Host`, which the routes know from HTTP/1.1.
 //!
 //! A connection counts against the limit that `admission` enforces, and this covers its first open request. Each
 //! further request that is open at the same time, which only HTTP/2 allows, counts like a separate connection.

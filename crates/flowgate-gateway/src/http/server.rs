@@ -144,7 +144,7 @@ impl HttpServer {
     }
 
     /// Reloads the configuration at each SIGHUP, until the server is dropped. Without a configuration file, the signal
-    /// ends the process as usual.
+    /// ends the process as usual. Fails if the system cannot report the signal to the process.
     #[cfg(unix)]
     fn reload_on_hangup(&self) -> io::Result<()> {
         use flowgate_audit::ConfigurationCause;

@@ -50,10 +50,10 @@ pub(crate) struct ClientToken {
 /// The subject that has sent a request with a token.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenCaller {
-    /// The id that separates the caller's conversations from others. It depends on the subject and on the parameters of
-    /// the policy, so that no conversation continues under other parameters.
+    /// The id that separates the caller's conversations from others. It depends on the issuer, on the subject and on
+    /// the parameters of the policy, so that no conversation continues under other parameters.
     pub(crate) id: String,
-    /// The id by which the caller's requests are counted. It depends on the subject alone.
+    /// The id by which the caller's requests are counted. It depends on the issuer and the subject alone.
     pub(crate) account: String,
     /// The parameters of the policy.
     pub(crate) input: Map<String, Value>,
@@ -77,8 +77,8 @@ impl ClientToken {
             })
     }
 
-    /// Returns the caller of a request with a token that this client accepts. Its `id` depends on the subject and the
-    /// parameters of the policy, its `account` on the subject alone.
+    /// Returns the caller of a request with a token that this client accepts. Its `account` depends on the issuer and
+    /// the subject, its `id` also on the parameters of the policy.
     ///
     /// # Errors
     /// If the subject or a claim that the policy reads has an unsuitable JSON type or is too long.

@@ -130,8 +130,8 @@ impl Issuer {
         self.usable_keys().map_or(0, |keys| keys.len())
     }
 
-    /// Verifies a token of this issuer for one of these audiences. Fetches the keys if the token names an unknown key;
-    /// if that fails, the token is verified with the cached keys.
+    /// Verifies a token of this issuer for one of these audiences. Fetches the keys if none are valid now, or the token
+    /// names an unknown key; if that fails, the token is verified with the cached keys.
     ///
     /// # Errors
     /// Why the token is refused.
@@ -162,8 +162,8 @@ impl Issuer {
     }
 
     /// Fetches the keys, unless they come from a file, and logs a failure. `known` are the keys that the caller has
-    /// tried. Fetches nothing if the cached keys differ from `known`, since another task has fetched new ones in the
-    /// meantime, or after [`MAX_FETCHES`] fetches in the last minute.
+    /// tried. Fetches nothing if the cached keys differ from `known`, since another task has then fetched new ones in
+    /// the meantime, or if the keys were fetched [`MAX_FETCHES`] times in the last minute.
     pub(crate) async fn refresh(self: &Arc<Self>, known: Option<&Arc<KeySet>>, log: &OperatorLog) {
         if matches!(self.settings.source, KeySource::File(_)) {
             return;
@@ -215,6 +215,9 @@ impl Issuer {
     }
 
     /// Fetches the keys; keys from a file are returned as they are. This may block the thread.
+    ///
+    /// # Errors
+    /// Why there are no keys: a sentence for the operator's log, without content.
     fn fetch(&self) -> Result<KeySet, String> {
         let address = match &self.settings.source {
             KeySource::File(keys) => return Ok(KeySet::clone(keys)),

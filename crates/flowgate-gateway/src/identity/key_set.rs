@@ -81,6 +81,7 @@ impl IssuerKey {
             Some(name) => Some(Algorithm::try_from(name).ok()?),
             None => None,
         };
+        // The algorithms for which this kind of key is suitable.
         let fitting = match &jwk.algorithm {
             AlgorithmParameters::RSA(_) => AlgorithmFamily::Rsa.algorithms().to_vec(),
             AlgorithmParameters::EllipticCurve(point) => match point.curve {

@@ -65,6 +65,7 @@ pub(crate) enum TokenRefusal {
 }
 
 impl fmt::Display for TokenRefusal {
+    /// Writes the reason as a constant: nothing of the token is quoted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLong => "the token is longer than 16 KiB",

@@ -140,8 +140,8 @@ fn truncate(text: &str, most: usize) -> String {
     }
 }
 
-/// Escapes everything but letters, digits and visible ASCII, so that the text stays on one line; with `is_quoted`, also
-/// quotes and backslashes.
+/// Escapes everything but letters, digits, spaces and visible ASCII, so that the text stays on one line; with
+/// `is_quoted`, also quotes and backslashes.
 fn escape_special(text: &str, is_quoted: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -2,8 +2,8 @@
 //! client asks its user (elicitation), the user's answer, whether the call is then sent to its server, and calls that
 //! the chat had permitted and that the client makes through the proxy.
 //!
-//! `conversation_inputs` calls this module. The records are added to the state of the conversation (`session.events`), and
-//! written to the audit log before anything is sent.
+//! `conversation_inputs` calls this module. The records are added to the state of the conversation (`session.events`),
+//! and written to the audit log before anything is sent.
 
 use serde_json::{Value, json};
 

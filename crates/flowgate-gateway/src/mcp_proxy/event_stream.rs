@@ -38,8 +38,9 @@ impl EventStream {
         Self { bytes, splitter: EventSplitter::default(), waiting: VecDeque::new(), read: 0, since: None }
     }
 
-    /// Returns the id of the last event, after which the stream can be resumed, and the pause to make before the
-    /// resumption; `None` if the server has sent no valid id.
+    /// Returns the id of the last event that has one, after which the stream can be resumed, and the pause before
+    /// the resumption, which is within [`RESUME_PAUSE_BOUNDS`]; `None` if the server has sent no id, or the last id
+    /// is not valid.
     pub(super) fn resume_point(&self) -> Option<(&str, Duration)> {
         // Until this stream has sent an id or a pause of its own, the values of the earlier stream apply.
         let (since, pause) =
@@ -64,7 +65,8 @@ impl EventStream {
     /// Returns the next message; `None` at the end of the stream.
     ///
     /// # Errors
-    /// If the stream broke off, is too long, is not UTF-8 or has a too long event, or if `stop` has ended the wait.
+    /// If the stream broke off, is too long, is not UTF-8 or has an event that is too long, or if `stop` has ended
+    /// the wait.
     pub(super) async fn next(&mut self, stop: &mut StopSignal<'_>) -> Result<Option<String>, &'static str> {
         loop {
             if let Some(message) = self.waiting.pop_front() {

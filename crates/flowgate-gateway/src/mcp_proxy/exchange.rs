@@ -61,6 +61,7 @@ impl ModelRoutes {
             return Some(HttpReply::empty(StatusCode::ACCEPTED));
         }
         let is_request = message.get("method").is_some() && message.get("id").is_some();
+        // The message `subscriptions/listen` opens a listening stream, whose reply can only be a stream.
         if matches!(request.place, ClientPlace::ListeningStream(_)) && !request.streams {
             let why = "the messages of a server are sent as a stream, which this request does not accept: \
                 send `accept: text/event-stream`";
@@ -179,6 +180,7 @@ impl<'e> McpExchange<'e> {
                     fields.push(("status", failure.status.as_u16().into()));
                     fields.extend(failure.detail.as_ref().map(|detail| ("detail", detail.as_str().into())));
                     match failure.cause {
+                        // The database or the audit log failed.
                         RequestErrorCause::Store(why) => (log::LogEvent::Failure, why),
                         _ => (log::LogEvent::Refused, sentence_of(failure.status)),
                     }

@@ -34,8 +34,8 @@ pub(super) struct ExchangeTrace {
 }
 
 impl ExchangeTrace {
-    /// Begins the span of a request of a client. `message` is the request; the span has its method and, if it calls a
-    /// tool, the name of the tool.
+    /// Begins the span of a request of a client. `message` is the request. The span has its method, the names of
+    /// the client and of the server and, if the request calls a tool, the name of the tool.
     pub(super) fn begin(telemetry: &Telemetry, request: &McpRequest, message: &Value) -> Self {
         // The span begins under a constant name, which is replaced below if the span is recorded.
         let mut span = telemetry.begin_request(names::OTHER, request.trace_parent.as_ref());
@@ -60,8 +60,8 @@ impl ExchangeTrace {
         trace
     }
 
-    /// Adds the verdicts on calls of a client that is not in watch mode, each as an event of the span with the kinds of
-    /// its reasons. The span itself has the last verdict.
+    /// Adds the verdicts on calls, each as an event of the span with the kinds of its reasons. The caller adds none
+    /// in watch mode, in which they have no effect. The span itself has the last verdict.
     pub(super) fn add_judged(&mut self, judged: &[CallVerdict]) {
         if !self.span.is_recording() {
             return;

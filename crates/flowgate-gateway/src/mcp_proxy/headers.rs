@@ -1,9 +1,11 @@
 //! Generates and checks the HTTP headers that repeat parts of an MCP message.
 //!
-//! An HTTP intermediary, such as a load balancer, may decide by these headers without reading the message, so they must
-//! agree with the message. [`McpHeaders`] are the headers of a client's request: they are compared with the client's
-//! message, and the request is rejected if they differ. The headers for a server are generated from the message that is
-//! sent to it. `request`, `exchange` and `server_requests` call this module.
+//! An HTTP intermediary, such as a load balancer, may decide by these headers without reading the message, so they
+//! must agree with the message. [`McpHeaders`] are the headers of a client's request. Those for the method and the
+//! name are compared with the client's message, and the request is rejected if they differ. The headers for a
+//! server are generated from the message that is sent to it; a client's header that repeats an argument is
+//! forwarded only if an argument of the message has its value. `request`, `exchange` and `server_requests` call
+//! this module.
 
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 use base64::Engine as _;
@@ -33,7 +35,7 @@ pub(super) struct McpHeaders {
 }
 
 impl McpHeaders {
-    /// Reads the MCP headers.
+    /// Reads the MCP headers of a client's request.
     ///
     /// # Errors
     /// If a header is sent twice or has characters other than visible ASCII, or the header for the version does not
@@ -67,11 +69,12 @@ impl McpHeaders {
         Ok(Self { version, method: single_value(METHOD)?, name: single_value(NAME)?, arguments })
     }
 
-    /// Checks that the headers for the method and the name, if the client sent them, agree with the message, and that
-    /// base64 in a header can be decoded.
+    /// Checks that the headers for the method and the name, if the client sent them, agree with the message, and
+    /// that base64 in a header can be decoded. Headers that repeat arguments are not compared here:
+    /// [`for_message`](Self::for_message) leaves out those that do not agree.
     ///
     /// # Errors
-    /// If one of them differs or cannot be decoded, or the message does not have its field.
+    /// If a header differs or cannot be decoded, or the message does not have the part that a header repeats.
     pub(super) fn check(&self, message: &Value) -> Result<(), String> {
         let arguments = self.arguments.iter().map(|(name, value)| (name.as_str(), value));
         let mut all = self.name.iter().map(|value| (NAME, value)).chain(arguments);

@@ -38,8 +38,8 @@ impl ModelRoutes {
         self.closing.cancel();
     }
 
-    /// Sends the server messages that answer no request to `parts`, until the stream ends. `presence` says whether the
-    /// client is still connected. Returns a reply only if the stream could not begin.
+    /// Sends to `parts` each message of the server that answers no request, until the stream ends. `presence` says
+    /// whether the client is still connected. Returns a reply only if the stream could not begin.
     pub(crate) async fn listen(
         &self,
         request: &McpRequest,

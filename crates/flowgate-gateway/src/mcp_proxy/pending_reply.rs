@@ -121,8 +121,9 @@ impl PendingReply {
         }
     }
 
-    /// Reports the failure of the request `id`: as the reply, or as the last message of a stream that has begun.
-    /// Returns `None` in the second case.
+    /// Reports the failure of the client's message: as the reply or, if the stream has begun, as its last message.
+    /// In the second case, the last message has the `id` of the request, and `None` is returned. `id` is `None` if
+    /// the client's message was no request.
     pub(super) async fn fail(mut self, failure: &RequestError, id: Option<&Value>) -> Option<HttpReply> {
         if self.has_begun {
             let mut error = error(&failure.message);

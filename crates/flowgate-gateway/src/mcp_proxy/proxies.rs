@@ -101,6 +101,7 @@ impl ConversationProxies {
         client: &ClientSettings,
         event: &ServerProxyEvent,
     ) -> bool {
+        // The request ids in the messages of the earlier conversation contain `id_word`.
         let (Some(rulings), Some(id_word)) = (&event.rulings, &event.earlier) else { return false };
         let Some(proxy) = self.proxy_of(conversation, client, &event.server) else { return false };
         proxy.begin_earlier_input(rulings, id_word);
@@ -121,7 +122,7 @@ impl ConversationProxies {
         if let Some(proxy) = self.proxy_of(conversation, client, &event.server) {
             proxy.end_earlier_conversation();
         }
-        // Rulings about messages that are not stored belong to no input.
+        // Drops the rulings about messages that are not stored: they belong to no input.
         self.take_rulings(&event.server);
         self.hand_over(conversation, client, event)
     }

@@ -113,10 +113,11 @@ impl ModelRoutes {
         .await
     }
 
-    /// Authenticates the client of a request, finds its server, takes the request from the client's quota, and finds
-    /// its conversation. `bound` is the limit on open requests or on listening streams that applies to this request;
-    /// `place` takes one of its places, or returns `None` if all are taken. The limits are checked before the rest of
-    /// the headers. The error is the reply to send if any of this fails.
+    /// Authenticates the client of a request, finds the server with the name `server`, counts the request against
+    /// the client's quota, and finds the conversation that the request belongs to. `bound` is the limit on open
+    /// requests or on listening streams that applies to this request; `place` takes one of its places, or returns
+    /// `None` if all are taken. The limits are checked before the rest of the headers. The error is the reply to
+    /// send if any of this fails, or if a web page of another host sent the request.
     async fn receive_with(
         &self,
         server: &str,
@@ -136,6 +137,7 @@ impl ModelRoutes {
             .map_err(|failure| error_reply(failure.status, &failure.message).annotate(failure.detail))?;
         let trace_parent = self.telemetry.read_parent(headers);
         let name = &caller.client.spec.name;
+        // Records a span if the request is refused, here or later. An unauthenticated request has no span.
         let refused = RefusedRequest::new(&self.telemetry, names::OTHER, name, trace_parent.clone());
         let traced = (trace_parent, refused.clone());
         let received = self.admit_message(server, headers, caller, (bound, place), traced).await;
@@ -213,7 +215,8 @@ impl ModelRoutes {
     }
 
     /// Ends the MCP session of a client at its server, unless a freeze stops the server. The conversation and its
-    /// labels remain.
+    /// labels remain. The reply has the status 204 even if the server cannot be reached, or the request names no
+    /// session.
     pub(crate) async fn end_mcp_session(&self, request: &McpRequest) -> HttpReply {
         if let Some(why) = self.freeze_of_server(request).await {
             return error_reply(StatusCode::FORBIDDEN, &why);

@@ -95,8 +95,8 @@ impl<'e> McpExchange<'e> {
             if let Some(cancelled) = message.pointer("/params/requestId") {
                 routes.cancel(cancelled);
             }
-            // A notification has no answer, and is sent even if the client has disconnected. A response to it is not
-            // read.
+            // A notification has no answer, and is sent even if the client has disconnected. If the server answers
+            // nevertheless, the answer is ignored.
             let mut stop = StopSignal::default();
             // When the gateway shuts down, the notification has only a little time left.
             let is_late = async {
@@ -155,7 +155,8 @@ impl<'e> McpExchange<'e> {
     }
 
     /// Handles the answer of the server to `message`, which the server knows by `id`: a single message or a stream.
-    /// Returns the resulting actions and, if the request failed, the problem.
+    /// Returns the resulting actions and, if the request failed, the problem. Returns neither if the server sent no
+    /// message: the caller notices that the answer is missing.
     async fn handle_answer(
         &mut self,
         message: &Value,
@@ -269,9 +270,10 @@ impl<'e> McpExchange<'e> {
         })
     }
 
-    /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions. Returns a
-    /// problem instead if the message exceeds a limit, if it is an answer but not the one to the request `id`, or if a
-    /// freeze stops the server, the called tool or a method that the message requests of the client.
+    /// Hands a server's message to the proxy, which judges and labels it, and returns the resulting actions.
+    /// Returns a problem instead in three cases: the message exceeds a limit; it is an answer, but not to the
+    /// request `id`; or a freeze stops the server, the called tool, or a method that the message requests of the
+    /// client.
     pub(super) async fn handle_server_message(
         &mut self,
         id: &Value,

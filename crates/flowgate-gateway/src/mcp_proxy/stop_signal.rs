@@ -56,10 +56,10 @@ impl StopSignal<'_> {
         }
     }
 
-    /// Awaits `work` until the wait is over. If both happen at once, the result of `work` is returned.
+    /// Awaits `work`, and returns its result, even if the wait has ended at the same moment.
     ///
     /// # Errors
-    /// If the wait is over.
+    /// If the wait is over before `work` is complete.
     pub(super) async fn wait_for<T>(&mut self, work: impl Future<Output = T>) -> Result<T, &'static str> {
         let mut work = pin!(work);
         loop {

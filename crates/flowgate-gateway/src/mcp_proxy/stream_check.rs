@@ -53,8 +53,8 @@ impl PeriodicCheck for StreamCheck<'_> {
     }
 
     /// Sends the client a comment if one is due, so that the connection does not count as idle. If a check is due,
-    /// returns whether the stream must end, since it is frozen or the client's token has expired; otherwise returns
-    /// false.
+    /// returns whether the stream must end, because a freeze stops it or the client's token has expired; otherwise
+    /// returns false.
     fn check(&mut self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             if let Some(parts) = &self.parts

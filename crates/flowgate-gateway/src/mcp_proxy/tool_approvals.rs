@@ -42,7 +42,8 @@ impl McpExchange<'_> {
         // The first list counts as approved, unless the configuration requires a person's approval from the beginning.
         let accept_new = approved.is_empty() && !server.approves_first;
         let pins = Pins::from(approved);
-        // The proxy later reports only tools without an approval; those with an approval are noted here.
+        // The coverage (which tools the gateway has seen) notes all listed tools. The proxy later reports only
+        // those without an approval; those with an approval are noted here.
         self.note_listed(pins.tools().map(|(tool, _)| tool));
         // The proxy receives the approved tools only if they have changed.
         if session.pins(&server.name) != Some(&pins) {

@@ -1,5 +1,6 @@
-//! Sends requests to an MCP server over streamable HTTP, for `server_requests`, `listening` and `resumption`, and ends
-//! MCP sessions for `request`. A message is sent by a task that may outlive the request of the client.
+//! Sends requests to an MCP server over streamable HTTP ([`McpServerClient`]), for `server_requests`, `listening`
+//! and `resumption`, and ends MCP sessions for `request`. A message is sent by a task that may outlive the request
+//! of the client.
 //!
 //! No redirect is followed, and the proxy variables of the environment are ignored: messages go only to the address
 //! that the operator wrote.
@@ -114,7 +115,7 @@ impl McpServerClient {
     }
 
     /// Sends a message with `headers`, and waits for the answer until `stop` ends the wait. The server receives the
-    /// message even then.
+    /// message even then, if it can be reached in time (`deliver`).
     ///
     /// # Errors
     /// The reason why there is no answer, for the operator's log, without text of the server and without its address.
@@ -127,7 +128,8 @@ impl McpServerClient {
         let place = acquire(&self.open)?;
         let request = self.client()?.post(&self.url).header("content-type", "application/json").body(message);
         let request = self.with_headers(request, "application/json, text/event-stream", headers);
-        // A message that was judged as sent is sent even if the client disconnects before: a separate task sends it.
+        // The conversation counts the message as sent since it was judged. A separate task therefore sends it, even
+        // if the client disconnects before.
         let (answer_sender, answer) = oneshot::channel();
         tokio::spawn(deliver(request, self.credential.clone(), place, answer_sender));
         // A task that ends without an answer counts as a server that cannot be reached.

@@ -36,8 +36,8 @@ const FILES: &[(&str, &str, &str)] = &[
     ("trace.js", SCRIPT, include_str!("../../page/trace.js")),
 ];
 
-/// Returns the reply with the file of the page that has this name after `/ui/`; `None` if there is no such file. The
-/// headers protect the page from other sites, and deny it the devices of the computer.
+/// Returns the reply with the file of the page that has this name after `/ui/`; `None` if there is no such file.
+/// The headers protect the page from other sites, and deny it the use of devices such as the camera.
 pub(crate) fn serve(name: &str) -> Option<HttpReply> {
     let (_, content_type, text) = FILES.iter().find(|(file, _, _)| *file == name)?;
     Some(

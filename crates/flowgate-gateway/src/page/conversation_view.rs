@@ -56,9 +56,10 @@ pub(crate) struct RequestedConversation {
 }
 
 impl ModelRoutes {
-    /// Reads the conversation with the `client` and the `name` in the query of the request, if the person may see its
-    /// tenant. The query can also have the number of the first event to show (`from`), and the `version` of an earlier
-    /// answer: if it is still the present one, nothing else is read.
+    /// Reads the conversation with the `client` and the `name` in the query of the request, if the person may see
+    /// its tenant. The query can also have the number of the first event to show (`from`), and the `version` of an
+    /// earlier answer: if it is still the present one, nothing else is read, and the result says that the
+    /// conversation is unchanged.
     ///
     /// # Errors
     /// The reply to send if the person is not authenticated, the query is malformed, there is no such conversation, it
@@ -93,17 +94,19 @@ impl ModelRoutes {
         let turns = i64::try_from(journal.inputs.len()).unwrap_or(i64::MAX);
         let version = version(journal.id, turns, &client);
         let is_earlier = journal.config_fingerprint != client.spec.config_fingerprint;
-        // Reserves the memory for the replay.
+        // The replay needs memory, so the journal may not be too large.
         let bytes: usize = journal.inputs.iter().map(String::len).sum();
         if bytes > MAX_JOURNAL {
             let message = "this conversation is too large to be shown: use `flowgate trace export --config`";
             return Err(HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
+        // To carry over a conversation, all texts that its client was shown (from number 0 on) are needed.
         let earlier = match is_earlier {
             true => Some(self.approvals.store.shown_texts(&client.spec.name, 0).await),
             false => None,
         };
         let earlier = earlier.transpose().map_err(|error| HttpReply::of_database_error(&error))?;
+        // Reserves the memory for the replay: for these texts, and for the values of the inputs.
         let texts = earlier.iter().flat_map(|shown| &shown.texts);
         let remembered: usize = texts.map(|text| text.text.as_str().len() * MEMORY_OF_A_BYTE).sum();
         let turns = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes()));

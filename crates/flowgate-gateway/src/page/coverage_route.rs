@@ -61,9 +61,9 @@ fn client_json(client: &ClientState, seen: Option<&SeenClient>, shows_tools: boo
     })
 }
 
-/// Returns the tools that were seen of a client as JSON. `is_bounded` is true if the policy has a requirement for the
-/// calls of a tool, and `is_labelled` if the policy labels its answers. Both are null under a policy that has only
-/// rules, which needs neither.
+/// Returns, as JSON, the tools of a client that were seen. `is_bounded` is true if the policy has a requirement for
+/// the calls of a tool, and `is_labelled` if the policy labels its answers. Both are null under a policy that has
+/// only rules, which needs neither.
 fn tools_json(client: &ClientState, seen: Option<&SeenClient>) -> Vec<Value> {
     let policy = client.spec.own_policy();
     let monitor = Monitor::new(std::sync::Arc::clone(policy));

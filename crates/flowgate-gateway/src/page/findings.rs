@@ -74,13 +74,15 @@ pub(crate) struct RequestFindings {
 }
 
 impl RequestFindings {
-    /// Adds the reasons of a verdict that did not permit a call. `policy` is the policy that has judged it.
+    /// Adds the reasons of the verdict `call`, unless it permits the call. `policy` is the policy by which the call
+    /// was judged.
     pub(crate) fn add(&mut self, call: &CallVerdict, policy: &Policy) {
         if call.outcome == Outcome::Permit {
             return;
         }
         // A reason with the action `log` has not objected: its rule only notes the call.
         for reason in call.reasons.iter().filter(|reason| reason.action != Action::Log) {
+            // A reason that speaks for the call, such as a consent, is no finding.
             let Some(kind) = FindingKind::of(reason.kind) else { continue };
             let place = reason.statement.as_ref().map(|span| policy.locate(span).line_name());
             self.count(kind, &call.tool.to_string(), place.unwrap_or_default());

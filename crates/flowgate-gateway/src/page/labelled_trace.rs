@@ -121,9 +121,9 @@ impl<'m> LabelledTrace<'m> {
         index
     }
 
-    /// Returns the event `id`, which has this number in the answer, as JSON; `None` if there is no such event. The JSON
-    /// has its kind and source, the event that it answers, the label of what the model saw before it, and the fields
-    /// that the clearance covers.
+    /// Returns the event `id`, which has this number in the answer, as JSON; `None` if there is no such event. The
+    /// JSON has its kind and source, the event that it answers, the label of what the model saw before it, and its
+    /// fields. A field that the clearance does not cover has only its path.
     fn event(&mut self, number: usize, id: EventId) -> Option<Value> {
         let monitor = self.monitor;
         let event = monitor.trace().event(id)?;
@@ -224,9 +224,9 @@ impl<'m> LabelledTrace<'m> {
         self.shown.binary_search(&id).ok()
     }
 
-    /// Returns a verdict as JSON. The caller has checked that the clearance covers its label. Reasons that name a
-    /// region that the clearance does not cover are left out. `number` is the number of the event that follows the
-    /// verdict.
+    /// Returns a verdict as JSON. The caller has checked that the clearance covers the label of the verdict.
+    /// Reasons that name a region that the clearance does not cover are left out. `number` is the number of the
+    /// event that follows the verdict.
     fn verdict(&self, number: usize, verdict: &CallVerdict) -> Value {
         let outcome = match verdict.outcome {
             Outcome::Permit => "permitted",

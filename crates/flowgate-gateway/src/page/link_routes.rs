@@ -16,12 +16,13 @@ use crate::http::reply::HttpReply;
 pub(super) const LINK_HEADER: &str = "x-flowgate-login-link";
 
 impl ApprovalService {
-    /// Makes a login link for the person whose key the request carries, and returns the reply with the link. A request
-    /// with a session in place of a key receives none: otherwise an attacker with a stolen session could log in again
-    /// and again.
+    /// Makes a login link for the person whose key the request carries, and returns the reply with the link. A
+    /// request with a session in place of a key receives none: otherwise an attacker with a stolen session could
+    /// log in again and again.
     ///
     /// # Errors
-    /// The reply to send if the request has no valid key, or the system returned no random bytes.
+    /// The reply to send if the request has no valid key or comes from the page of another site, or the system
+    /// returned no random bytes.
     pub(crate) fn make_login_link(&self, headers: &HeaderMap) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Viewer)?;
         if !headers.contains_key(header::AUTHORIZATION) || browser_origin::is_foreign(headers) {

@@ -38,7 +38,8 @@ impl std::fmt::Debug for LoginLinks {
 }
 
 impl LoginLinks {
-    /// Makes a link for a person at `now`, and returns its path and fragment: what follows the address of the gateway.
+    /// Makes a link for a person at `now`, and returns its path and fragment: what follows the address of the
+    /// gateway. If the person has [`MAX_LINKS`] links already, the oldest one is removed.
     ///
     /// # Errors
     /// If the system returned no random bytes.

@@ -22,9 +22,9 @@ use crate::http::reply::HttpReply;
 use crate::log::Limit;
 
 impl ApprovalService {
-    /// Returns the person who sends a request, and the session if the request has one in place of a key. `None` if the
-    /// request has neither a valid key nor a session, or a session whose person was removed or has lost the role. If a
-    /// request has an invalid key, its session is ignored.
+    /// Returns the person who sends a request, and the session if the request has one in place of a key. `None` if
+    /// the request has neither a valid key nor a session, or a session whose person was removed or has lost the
+    /// role. If a request has a key, even an invalid one, its session is ignored.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Option<(Arc<Person>, Option<SessionId>)> {
         if headers.contains_key(header::AUTHORIZATION) {
             return self.people.find(headers).map(|person| (person, None));
@@ -38,7 +38,8 @@ impl ApprovalService {
     }
 
     /// Begins a session of the person whose key or whose login link the request carries, or who has logged in at an
-    /// issuer in this browser. `address` is the address of the connection.
+    /// issuer in this browser. Returns the reply with the secrets of the session. `address` is the address of the
+    /// connection.
     ///
     /// # Errors
     /// The reply to send if the key or the link is not valid, the login at the issuer is missing or gives the person no

@@ -110,8 +110,9 @@ fn cookie_name(is_over_tls: bool) -> &'static str {
 }
 
 impl PageSessions {
-    /// Begins a session of a person at `now`, which lasts for `lifetime`, and no longer than [`LIFETIME`]. `is_over_tls`
-    /// says whether the browser has reached the page over TLS.
+    /// Begins a session of the person `holder` at `now`, which lasts for `lifetime`, and no longer than
+    /// [`LIFETIME`]. If the person has [`MAX_SESSIONS`] sessions already, the oldest one ends. `is_over_tls` says
+    /// whether the browser has reached the page over TLS.
     ///
     /// # Errors
     /// If the system returned no random bytes.

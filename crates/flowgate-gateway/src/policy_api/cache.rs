@@ -100,8 +100,8 @@ impl CachedPolicies {
         Some(Arc::clone(policy))
     }
 
-    /// Adds a policy. Then evicts the least recently used policies until the cache is within its limits: `policies` is
-    /// the most policies, and `bytes` the most bytes of all of them.
+    /// Adds a policy. Then evicts the least recently used policies until the cache is within its limits: at most
+    /// `policies` policies, which together have at most `bytes` bytes.
     fn insert(&mut self, key: PolicyKey, policy: Arc<Policy>, policies: usize, bytes: usize) {
         // Another thread has compiled and added the policy at the same time.
         if self.compiled.contains_key(&key) {

@@ -14,9 +14,9 @@ const MAX_DIAGNOSTICS: usize = 50;
 /// of the line are shown in all.
 const AROUND: usize = 120;
 
-/// Returns the text about the first [`MAX_DIAGNOSTICS`] diagnostics of the policy `source`, in their order. It begins
-/// with the number of errors; for each diagnostic follow the line of the policy with its number, a caret under the
-/// position, and the message.
+/// Returns the text about the first [`MAX_DIAGNOSTICS`] diagnostics of the policy `source`, in their order. It
+/// begins with the number of errors. Then it has, for each diagnostic, the line of the policy with its number, a
+/// caret under the position, and the message.
 pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
     let mut report = format!("the policy has {errors} error{}", if errors == 1 { "" } else { "s" });

@@ -179,6 +179,7 @@ impl DryRun {
             if recorded.is_some() {
                 unmatched = rest;
             }
+            // In watch mode, the conversation ran under another policy, so its verdicts are not compared.
             let differs = self.is_enforced && recorded.is_some_and(|recorded| recorded != was);
             self.differing += usize::from(differs);
             if was == would_be {
@@ -232,9 +233,10 @@ fn stopped_count(findings: &[EventFinding]) -> usize {
     stopping.map(|finding| finding.event).collect::<BTreeSet<EventId>>().len()
 }
 
-/// Returns a call whose verdict changes as JSON, with the reasons under each policy. `old` is the call under the policy
-/// in force (`own`), and `new` the same call under the edited one. `differs` says whether the call had another verdict
-/// in the conversation itself than in the replay under the policy in force.
+/// Returns, as JSON, a call whose verdict changes, with the reasons under each policy. `conversation` is the name
+/// of the conversation. `old` is the call under the policy in force (`own`), and `new` the same call under the
+/// edited one. `differs` says whether the call had another verdict in the conversation itself than in the replay
+/// under the policy in force.
 fn change(
     conversation: &str,
     old: &RejudgedCall,

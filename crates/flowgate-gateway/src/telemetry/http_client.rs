@@ -26,7 +26,8 @@ impl CollectorClient {
         let config = ureq::Agent::config_builder()
             // The exporter checks the status itself.
             .http_status_as_error(false)
-            // No redirect and no proxy, as above.
+            // Spans are sent only to the address that the operator wrote: not to the target of a redirect, and not
+            // through a proxy that the environment names.
             .max_redirects(0)
             .proxy(None)
             .tls_config(tls_config(&spec.authorities))
@@ -36,7 +37,8 @@ impl CollectorClient {
         Self { agent: ureq::Agent::new_with_config(config), headers: spec.headers.clone() }
     }
 
-    /// Sends a request, and reads the answer.
+    /// Sends a request, and reads the answer. Fails if there is no answer, or if its body is longer than
+    /// [`MAX_ANSWER`].
     fn send(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
         let mut sent = self.agent.post(request.uri().to_string());
         // Of the exporter's headers, only those about the body are sent. The exporter reads others from the

@@ -48,6 +48,7 @@ impl RefusedRequest {
         }
         span.set(names::CLIENT, refused.client.clone());
         span.set_number(names::STATUS, status.as_u16());
+        // The span ends when it is dropped, at the end of this function.
         span.fail(status.as_str().to_owned());
     }
 }

@@ -133,7 +133,7 @@ impl TlsSettings {
     }
 
     /// Returns a warning if the certificate of the server is not valid at the time `now`, or expires within 14 days
-    /// after it. Returns no warning if the file can no longer be read since it has changed: `reload` reports that.
+    /// after it. Returns no warning if the file has changed and can no longer be read: `reload` reports that.
     pub fn validity_warning(&self, now: SystemTime) -> Option<String> {
         let path = &self.files.certificate;
         let chain = certificates(CERTIFICATE, path).ok()?;

@@ -91,9 +91,9 @@ impl Watcher {
         verdicts
     }
 
-    /// Returns the greatest label that a text may have to be shown to a step that may call every tool described in the
-    /// conversation. `running` is the monitor of the conversation. Returns bottom if no tool was described, as under
-    /// enforcement: the requirements of the tools that will be offered are not known yet.
+    /// Returns the greatest label with which a text may be shown to a step that may call every tool described in
+    /// the conversation. `running` is the monitor of the conversation. Returns bottom if no tool was described, as
+    /// under enforcement: the requirements of the tools that will be offered are not known yet.
     fn greatest_showable_label(&self, running: &Monitor) -> Label {
         let tools: Vec<&Tool> = running
             .trace()

@@ -118,6 +118,7 @@ impl Conversation {
                 let enclosing = document.enclosing(node).filter_map(|node| document.node(node));
                 Some(enclosing.fold(document.label_of(node), |label, node| label.join(&node.label)))
             });
+            // A region that the trace does not have counts as top.
             region_label.unwrap_or_else(|| self.monitor.policy().space().top())
         });
         regions.fold(Label::BOTTOM, |joined, label| joined.join(&label))

@@ -193,6 +193,7 @@ impl Conversation {
         self.turn.outcome.spent.looks += 1;
         self.set_outcome(index, CallOutcome::Looked(label));
         self.monitor.raise_stores_for_view(&below, &label);
+        // The steps of the new level could produce output, whether or not they do.
         self.labels.add_output(&label);
         self.labels.add_look(label, look.then_return);
     }
@@ -368,7 +369,7 @@ impl Conversation {
         }
     }
 
-    /// Refuses the call with this index in the last step, which was judged. Reports to the model the reasons, and which
+    /// Refuses a judged call, the one with this index in the last step. Reports to the model the reasons, and which
     /// arguments it may write as slots. `verdict` is the word by which the refusal names the outcome.
     fn refuse(&mut self, index: usize, judgement: &Judgement, verdict: &str) {
         self.turn.outcome.spent.refused += 1;
@@ -384,8 +385,9 @@ impl Conversation {
         self.set_outcome(index, CallOutcome::Refused { text, label, tool, stopped: None });
     }
 
-    /// Refuses the call with this index in the last step, which needed a person's approval and has none. `decision`
-    /// says why there is none. A decision that permits the call is never passed here, and would count as no answer.
+    /// Refuses the call with this index in the last step, because it needs a person's approval and has none.
+    /// `decision` says why there is none. A decision that permits the call is never passed here, and would count as
+    /// no answer.
     pub(super) fn refuse_unapproved(&mut self, index: usize, question: &Question, decision: Decision) {
         let verdict = match decision {
             Decision::Deny => "refused by a person",
@@ -424,6 +426,8 @@ impl Conversation {
                 let approvers = question.approvers();
                 self.monitor.approve_by(*question, &approvers)
             }
+            // Includes an approval for the rest of the conversation that the policy does not offer: it permits this
+            // one call.
             (false, _) => self.monitor.approve(*question),
         };
         match approved {
@@ -482,7 +486,7 @@ impl Conversation {
     /// does not contain them.
     pub(super) fn stopped_outcome(&mut self, event: EventId, objections: Vec<String>) -> CallOutcome {
         // That the answer was stopped must be hidden from readers below the label of the answer and of everything
-        // that the rules examined.
+        // that the rules examined. The top is at or above these labels.
         let label = self.monitor.policy().space().top();
         let call = self.monitor.trace().event(event).and_then(|event| event.call);
         let call = call.and_then(|call| self.monitor.trace().event(call));

@@ -177,6 +177,8 @@ impl Conversation {
         let (rest, sources) = (rest.to_vec(), sources.clone());
         let mut input = Input::Sent { kept, certain, rest, seen: Vec::new(), sources };
         let context = InputContext::Chat { history, memory: &mut memory, found };
+        // The quotations that the memory finds are known only after the input was applied, so the input is recorded
+        // below.
         let InputOutcome::Merged(merged) = self.apply(&input, context) else {
             return Err(CarryOverError::Inconsistent);
         };

@@ -16,12 +16,12 @@ use crate::links::DisarmedReply;
 impl Conversation {
     /// Returns the cited pieces of a reply that the client may receive, at their positions in the text of `reply`.
     /// `written` is the text that the model wrote, before the guard changed it to that of `reply`; `pieces` are its
-    /// cited pieces, and `label` is the label of the step that wrote it. Drops
+    /// cited pieces, and `label` is the label of the step that wrote it. The function drops:
     ///
-    /// * all citations, if the reply is withheld, or if the client demands a form (JSON) of the reply,
-    /// * the citations of a piece of the text that was changed,
-    /// * a citation with an address that the policy does not permit in the reply, and
-    /// * all citations, if a rule stops a message that consists of their texts.
+    /// * all citations if the reply is withheld, or if the client demands a form (JSON) of the reply;
+    /// * the citations of a piece whose text was changed;
+    /// * a citation with an address that the policy does not permit in the reply;
+    /// * all citations if a rule stops a message that consists of their texts.
     pub(super) fn judge_citations(
         &mut self,
         pieces: Vec<CitedPiece>,

@@ -108,6 +108,7 @@ impl Conversation {
         self.numbers.count_screening();
         self.turn.outcome.spent.tokens = self.turn.outcome.spent.tokens.plus(completion.usage);
         let ConversationPhase::Screening(names) = phase else {
+            // The phase is `Filtering`: the answer selects the tools of this turn.
             let selector = self.settings.method.tool_selector();
             self.turn.selected_tools =
                 Some(selector.map(|selector| selector.parse_answer(completion)).unwrap_or_default());
@@ -119,11 +120,11 @@ impl Conversation {
         self.phase = ConversationPhase::Showing(label);
     }
 
-    /// Returns the label of what the next step needs, lowered to the clearance of the model. It is the join of the base
-    /// label and of the labels of the regions that the screener's `answer` names, of the regions that the screener may
-    /// not read, and of everything that was omitted from the screener's view. `names` are the regions that this view
-    /// hid or tagged. A missing or invalid answer counts as one that names all of them. Counts the bits of hidden text
-    /// that the choice reveals.
+    /// Returns the label of what the next step needs, lowered to the clearance of the model: the join of the base
+    /// label and of the labels of what is needed. This is each region that the screener's `answer` names, each
+    /// region that the screener may not read, and everything that was omitted from the screener's view. `names` are
+    /// the regions that this view hid or tagged. A missing or invalid answer counts as one that names all of them.
+    /// Counts the bits of hidden text that the choice reveals.
     pub(super) fn needed_label(&mut self, names: &HiddenRegions, answer: Option<&[String]>) -> Label {
         // An answer with an unknown name is invalid.
         let answer = answer.filter(|needed| needed.iter().all(|name| names.get(name).is_some()));
@@ -255,11 +256,11 @@ impl Conversation {
         self.phase = ConversationPhase::User;
     }
 
-    /// Judges a reply or the reasoning of the model before the user sees it. Withholds a text that a rule forbids. In
-    /// any other text, disarms forbidden URLs, and replaces placeholders, which mean nothing to the user. `label` is
-    /// the label of the step that wrote the text, and `hidden` is the number of hidden regions of the view that the
-    /// step was shown. If the client expects JSON (`is_json`), looks for URLs and placeholders in the decoded strings
-    /// of the JSON text.
+    /// Judges a reply or the reasoning of the model before the user sees it. Disarms forbidden URLs in the text,
+    /// and replaces placeholders, which mean nothing to the user. If a rule forbids the text, the returned reply
+    /// has no text, and the turn keeps the text for the operator. `label` is the label of the step that wrote the
+    /// text, and `hidden` is the number of hidden regions of the view that the step was shown. If the client
+    /// expects JSON (`is_json`), looks for URLs and placeholders in the decoded strings of the JSON text.
     fn judge_text(&mut self, text: &str, label: Label, hidden: usize, is_json: bool) -> ModelReply {
         let message = Message::new("assistant", text);
         let withheld: Vec<String> = match self.monitor.push_generated(TraceEntry::from(message), label) {

@@ -110,6 +110,8 @@ impl Conversation {
             [Part::Text(text)] => Value::String(text.clone()),
             parts => parts.iter().map(super::merge::to_content_block).collect(),
         };
+        // Whether a rule stops the answer depends on what the rule reads, so the answer carries the label of that
+        // text as well.
         let tool = self.monitor.trace().event(event).and_then(|call| call.tool());
         let floor = tool.map_or(floor, |tool| floor.join(&self.monitor.output_floor(tool)));
         let output = Output { call_id: id.to_owned(), tool: None, content, structured: None, is_error };
@@ -159,10 +161,10 @@ impl Conversation {
         )
     }
 
-    /// Finds the call with this id among the calls that `event_of` selects: for the outcome of such a call, it returns
-    /// the event of the call or of its answer, and for any other outcome, `None`. Returns the index of the call's step
-    /// among the items of the chat, the index of the call in the step, and the event that `event_of` returned. `None`
-    /// if there is no such call.
+    /// Finds the call with this id among the calls that `event_of` selects by their outcomes: for the outcome of a
+    /// selected call, `event_of` returns the event of the call or of its answer, and for any other outcome, `None`.
+    /// Returns the index of the call's step among the items of the chat, the index of the call in the step, and the
+    /// event that `event_of` returned. `None` if there is no such call.
     fn find_call(
         &self,
         event_of: impl Fn(&CallOutcome) -> Option<EventId>,

@@ -155,8 +155,8 @@ impl HandedOverCalls {
             || self.later_separate_answers(call, trace).next().is_some()
     }
 
-    /// Returns the recorded answers of those other calls that were equal to this call when one of them ran outside the
-    /// chat, and whose label flows to the label of this call.
+    /// Returns the recorded answers of other calls, which were equal to this call when one of the equal calls ran
+    /// outside the chat. Leaves out a call whose label does not flow to the label of this call.
     ///
     /// Whether a call with a hidden argument is equal to this call is as hidden as the argument, so the answer of such
     /// a call must not change the label of this call's answer. Leaving it out loses nothing: the two calls have the

@@ -74,9 +74,9 @@ pub enum HidingCause {
 }
 
 impl Conversation {
-    /// Reports what is hidden from a step at the base label of this turn: among the items of the chat from index `from`
-    /// on, the schema of the form that the client demands, and the tools on offer. Entries for the same kind of thing
-    /// with the same cause are merged and counted. `client` is the client that sends the chat.
+    /// Reports what is hidden from a step at the base label of this turn. Examines the items of the chat from index
+    /// `from` on, the schema of the form that the client demands, and the tools on offer. Entries for the same kind
+    /// of thing with the same cause are merged and counted. `client` is the client that sends the chat.
     pub fn hidden_items(&self, client: &ClientProfile, from: usize) -> Vec<HiddenItem> {
         let mut report: Vec<HiddenItem> = Vec::new();
         let mut add = |item: HiddenItem| {
@@ -176,7 +176,9 @@ impl Conversation {
             HiddenItemKind::User if is_whole && !is_pinned && !client.is_interactive => {
                 HidingCause::NotInteractive
             }
+            // The operator trusts the text of the message, so only a quotation can have raised its label.
             HiddenItemKind::System if !is_pinned && client.trusts_system => HidingCause::Repeated,
+            // The text in the holes of a pinned message is hidden.
             HiddenItemKind::System => HidingCause::Hole,
             _ if !client.is_interactive => HidingCause::Hole,
             _ if is_whole && event.label == self.monitor.policy().space().top() => HidingCause::Unknown,

@@ -263,6 +263,7 @@ impl Conversation {
         let mut memory = QuotationLookup::live(client);
         let mut input = Input::Format { format, seen: Vec::new() };
         let context = InputContext::Memory { history, memory: &mut memory };
+        // Another outcome means that the form is the same as before: nothing is recorded.
         let InputOutcome::Formatted(outcome) = self.apply(&input, context) else { return Ok(0) };
         let bits = memory.bits();
         // As for a chat, the answers of the client's memory are known only now.

@@ -38,9 +38,10 @@ impl Conversation {
         self.step.clear();
     }
 
-    /// Adds a task from another agent and begins a turn. The label of the task, `carries`, becomes a lower bound on the
-    /// label of everything in this conversation. The labels of stores are raised to the new base label, because a
-    /// reader who is not cleared for this label must not learn from a store whether a task was set.
+    /// Adds a task from another agent, begins a turn, and returns the event of the task. The label of the task,
+    /// `carries`, becomes a lower bound on the label of everything in this conversation. The labels of stores are
+    /// raised to the new base label, because a reader who is not cleared for this label must not learn from a store
+    /// whether a task was set.
     ///
     /// # Errors
     /// If the session has no room for the message.

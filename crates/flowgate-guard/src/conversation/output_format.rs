@@ -25,8 +25,8 @@ impl Conversation {
         self.format.as_ref().map(|requested| &requested.format) == format
     }
 
-    /// Replaces the form, from the next step on, and has the policy label the schema of the new form. Records in
-    /// `history` that a schema which no statement labels is not remembered.
+    /// Replaces the form, from the next step on, and has the policy label the schema of the new form. Notes in
+    /// `history` if no statement labels the schema: such a schema is not remembered.
     ///
     /// # Errors
     /// If the session has no room for the schema. No form is demanded then.
@@ -69,6 +69,7 @@ impl Conversation {
     ) -> Label {
         if memory.is_live() {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            // The client's memory may lack texts of this session, so the session remembers its texts itself.
             if history.has_unknown || memory.is_incomplete_for(&texts) {
                 self.track_shown_texts(history);
             }

@@ -61,7 +61,8 @@ impl Conversation {
     }
 
     /// Finds the handed-over calls without an answer that have this tool and these arguments, and takes one of them
-    /// with `take`. `take` receives all these calls, and a function that computes the digest of a call.
+    /// with `take`. `take` receives all these calls, and a function that computes the digest of a call. Returns the
+    /// taken call; `None` if `take` took none.
     fn take_equal_call(
         &mut self,
         tool: &Tool,
@@ -106,6 +107,7 @@ impl Conversation {
         let (output_id, event) = self.handed.answer(id, self.monitor.trace())?;
         let EventBody::Output(output) = &event.body else { return None };
         let is_same = match content {
+            // The answer may be recorded as a string, or as a list with one block.
             [Part::Text(text)] => single_text(&output.content) == Some(text.as_str()),
             parts => output.content == parts.iter().map(super::merge::to_content_block).collect::<Value>(),
         };

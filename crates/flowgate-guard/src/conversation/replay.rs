@@ -46,8 +46,9 @@ struct ReplayState<'a> {
 }
 
 impl Conversation {
-    /// Replays the recorded inputs of a conversation that began in the state of this one. Queries no model and runs no
-    /// tool. Adds nothing to the memory of `client`: the original run has done so. Returns the judged calls, in order.
+    /// Replays the recorded inputs of a conversation that began in the state of this one. Queries no model and runs
+    /// no tool. Adds nothing to the memory of `client`, to which the original run has added the texts already.
+    /// Returns the judged calls, in order.
     ///
     /// # Errors
     /// If the replay diverges. The conversation is then in an unspecified state and must be discarded.

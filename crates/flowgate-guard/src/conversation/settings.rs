@@ -51,7 +51,7 @@ pub enum StepLabelling {
 }
 
 impl ConversationSettings {
-    /// Returns the default settings with a key of the caller.
+    /// Returns the default settings for a conversation with this method, and with this key of digests.
     pub fn new(method: Method, key: DigestKey) -> Self {
         let sampling = Sampling::default();
         Self {

@@ -42,6 +42,7 @@ impl Conversation {
     /// foreseen. `question` is the question about the call with this index.
     fn upcoming(&self, index: usize, question: &Question) -> Vec<ApprovalRequest> {
         let Some(step) = self.last_step() else { return Vec::new() };
+        // Calls beyond the limit on the calls of a message are refused without a question.
         let later = step.calls.iter().take(self.settings.calls).skip(index + 1).take(MAX_UPCOMING);
         let (method, hidden) = (self.settings.method, step.names.all().len());
         let entries: Vec<_> = later
@@ -77,6 +78,7 @@ impl Conversation {
             .is_none_or(|selected_tools| selected_tools.contains(&call.name));
         let entry = self.tools.catalogue().find(&self.monitor, &step.bound, &call.name)?;
         let hidden = step.names.len();
+        // A value with a placeholder counts as a slot, and an argument whose name has one is malformed.
         let is_written = |(name, value): (&String, &Value)| {
             let has_slot = self.settings.method.has_slots() && slot::has_slot(value);
             !has_slot

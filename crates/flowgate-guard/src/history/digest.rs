@@ -52,8 +52,8 @@ impl MessageHasher {
         self.hash.finalize_reset().into()
     }
 
-    /// Writes the text of a message whose hash is its digest: its role, and the `Debug` output of its content with the
-    /// arguments of calls in their canonical spelling. The model's reasoning is left out.
+    /// Writes the text that is hashed to the digest of a message: the role of the message, and the `Debug` output
+    /// of its content with the arguments of calls in their canonical spelling. The model's reasoning is left out.
     fn write_message(&mut self, message: &Message) -> fmt::Result {
         match message {
             Message::System(parts) => {

@@ -254,6 +254,7 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
     let slashes = rest.iter().take_while(|char| char.c == '\\').count();
     let following = rest.get(slashes..)?;
     match following.first()?.c {
+        // `\u{41}`, with up to six digits.
         'u' | 'U' if following.get(1).is_some_and(|char| char.c == '{') => {
             let digits = following.iter().skip(2).take_while(|char| char.c.is_ascii_hexdigit()).count();
             let is_closed = following.get(2 + digits).is_some_and(|char| char.c == '}');
@@ -261,6 +262,7 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
                 parse_number(following.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
             Some((vec![(code, 0, slashes + 3 + digits)], slashes + 3 + digits))
         }
+        // `\u0041`, with four digits; `\U00000041` has eight.
         'u' => Some((vec![(parse_number(following.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
         'U' => Some((vec![(parse_number(following.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
         'x' => decode_hex_bytes(rest, &['\\', 'x']),
@@ -518,8 +520,8 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     MarkupEnd { length: is_closed.then_some(inside + 3), read }
 }
 
-/// Returns the length of the tag of BBCode that begins `rest`, in characters; `None` if none does. A value of more
-/// than 200 characters is not recognised.
+/// Returns the length of the tag of BBCode that begins `rest`, in characters; `None` if none does. A tag whose
+/// value has 200 or more characters is not recognised.
 fn bbcode_tag_length(rest: &[SourceChar]) -> Option<usize> {
     const NAMES: [&str; 14] = [
         "b", "i", "u", "s", "url", "img", "quote", "code", "color", "size", "list", "center", "font",

@@ -39,12 +39,12 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Takes the next text of a source. If this text or the previous one of the source is too short to be recognised
-    /// alone, returns the text around the border between the two, with the join of their labels; the caller remembers
-    /// it in addition to this text. Returns `None` between two longer texts, and for the first text of a source. A text
-    /// is recognised by its windows, stretches of [`SHORTEST`] bytes of its normal form, and every character of a
-    /// longer text is in a window of its own text. Texts of a few characters are collected, with `None` as the result,
-    /// and joined once they are long enough together.
+    /// Takes the next text of a source. A text is recognised alone by its windows, the stretches of [`SHORTEST`]
+    /// bytes of its normal form; a short text has none. If this text or the previous one of the source is short,
+    /// returns the text around the border between the two, with the join of their labels; the caller remembers it
+    /// in addition to this text. Returns `None` between two longer texts, each character of which is in a window of
+    /// its own text, and for the first text of a source. Texts of a few characters are collected, with `None` as
+    /// the result, and joined once they are long enough together.
     pub(crate) fn join(&mut self, source: &str, text: &str, label: &Label) -> Option<(String, Label)> {
         // A window that crosses the border has at least `LEAST_ACROSS_BORDER` bytes on each side of the border. So it
         // has at most `SHORTEST - LEAST_ACROSS_BORDER` bytes on one side: fewer than this limit.

@@ -305,9 +305,10 @@ pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     prefix_stripped_variants(&alphanumeric, &lines).iter().filter(is_list).map(join).collect()
 }
 
-/// Returns the line without its leading number, if the text has a character between the number and the next letter or
-/// digit. A number has up to three digits, or is one letter, or a Roman numeral of up to five letters. `alphanumeric`
-/// has the letters and digits of the texts, and `line` is a range of them.
+/// Returns the line without its leading number, if the text has a character between the number and the next letter
+/// or digit, or if the line has nothing but the number. A number has up to three digits, or is one letter, or a
+/// Roman numeral of up to five letters. `alphanumeric` has the letters and digits of the texts, and `line` is a
+/// range of them.
 fn without_number(alphanumeric: &JoinedText, line: &Range<usize>) -> Range<usize> {
     let bytes = alphanumeric.bytes(line);
     // Whether the letters or digits before and at an offset are adjacent in the text as written.

@@ -1,5 +1,5 @@
-//! Remembers the texts that were seen in a client's sessions, with their labels, so that a client's message that quotes
-//! one of them carries its label.
+//! Remembers the texts that were seen in a client's sessions, with their labels, so that a message of the client
+//! carries the labels of the texts that it quotes.
 //!
 //! Agents put retrieved text into messages of the user (`Context: ...`). The label of such a message follows from its
 //! sender, except for quotations. Every span of 20 or more letters and digits that was seen with a label carries that
@@ -185,7 +185,7 @@ impl QuotationMemory {
         self.new = queue;
     }
 
-    /// Remembers a text of a source with its label, which is given by the names of its elements. Queues the text to
+    /// Remembers a text of a source with `label`, which is written by the names of its elements. Queues the text to
     /// be stored if any of it is new. A text that is shorter than a window cannot be recognised.
     pub fn add_text(&mut self, source: &str, text: &str, label: &Value) {
         if text.len() < SHORTEST {
@@ -355,8 +355,8 @@ impl QuotationMemory {
         }
     }
 
-    /// Ages all sources and the user's texts by one generation, as a caller does once per period: forgets the texts
-    /// that were not seen again since the previous call.
+    /// Ages all sources and the user's texts by one generation, and so forgets the texts that were not seen again
+    /// since the previous call. The caller decides how much time is between two calls.
     pub fn forget_stale(&mut self) {
         // Forgetting by age is not a limit that was reached, so it is not reported. What was lost before is still
         // reported: the caller may not have been able to store it.
@@ -480,7 +480,7 @@ pub(crate) struct SessionTexts {
 }
 
 impl SessionTexts {
-    /// Remembers a text with its label, which is given by the names of its elements.
+    /// Remembers a text with `label`, which is written by the names of its elements.
     pub(crate) fn add_text(&mut self, text: &str, label: &Value) {
         if text.len() < SHORTEST {
             return;

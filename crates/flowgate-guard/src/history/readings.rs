@@ -25,8 +25,8 @@
 //!   bytes of the text.
 //! * The text as written is also remembered without the numbers or common prefixes of its lines, in up to two variants:
 //!   at most 16 times the bytes of the text.
-//! * [`super::normalization`] decomposes compatibility characters, and each can have up to 4 bytes per byte of its own
-//!   then.
+//! * [`super::normalization`] decomposes compatibility characters: each can then have up to 4 bytes per byte of its
+//!   own.
 //!
 //! A plain text of ASCII words has one normal form, which is shorter than the text. All normal forms count towards the
 //! memory of the source of the text.

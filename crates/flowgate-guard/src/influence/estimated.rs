@@ -152,10 +152,10 @@ impl AttributionSession for EstimatedSession {
 }
 
 impl EstimatedSession {
-    /// Returns the documents at or below the chosen label, as indices of `context`. The method tries its preferred
-    /// bounds in order, and chooses the first label found that flows to the bound. If no label flows to any bound, it
-    /// chooses the one with the fewest documents. If no label is found at all, returns all documents. `completion` is
-    /// the call, as text.
+    /// Returns the documents at or below the chosen label, by their indices in `context`. The method tries its
+    /// preferred bounds in order, and chooses the first label found that flows to the bound. If no label flows to
+    /// any bound, it chooses the one with the fewest documents. If no label is found at all, returns all documents.
+    /// `completion` is the call, as text.
     ///
     /// # Errors
     /// If the regions have too many labels, or the model fails.

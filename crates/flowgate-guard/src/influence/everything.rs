@@ -1,9 +1,9 @@
 //! Implements the influence method `everything`, naive tainting: every region that the agent has seen influences every
 //! call.
 //!
-//! Sound for any model, since a model may use anything that it sees. It raises the most questions, because one
-//! untrusted region makes every later call untrusted. [`MethodRegistry`](crate::method::MethodRegistry) offers it by
-//! name.
+//! The method is sound for any model, since a model may use anything that it sees. It raises the most questions,
+//! because one untrusted region makes every later call untrusted. [`MethodRegistry`](crate::method::MethodRegistry)
+//! offers it by name.
 
 use flowgate::monitor::Attribution;
 use flowgate::trace::{EventId, Trace, TraceEntry};

@@ -396,6 +396,7 @@ fn extends_left(before: &str, kind: &PhraseKind) -> bool {
 /// from the first two characters of `after`; which ones continue the match depends on the `kind` of the phrase.
 fn extends_right(after: &str, kind: &PhraseKind) -> bool {
     let mut right = after.chars();
+    // Whether a punctuation mark before `next` ends a sentence, and is no part of an address.
     let ends = |next: Option<char>| next.is_none_or(|c| c.is_whitespace() || ">)]}\"'`".contains(c));
     match (right.next(), kind) {
         (None, _) => false,

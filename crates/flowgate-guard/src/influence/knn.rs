@@ -46,6 +46,7 @@ impl LabelEstimator for KnnEstimator {
 
     /// Returns the minimal labels whose regions alone give the call nearly the same probability as all regions do.
     fn labels(&self, asked: &EstimatedCall<'_>) -> Result<Vec<SpanElement>, Error> {
+        // The kNN-LM compares the hidden states of this layer.
         let layer = penultimate_layer(&*self.states);
         let texts: Vec<String> =
             asked.context.documents.iter().map(|document| document.text.clone()).collect();

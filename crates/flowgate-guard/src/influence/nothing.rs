@@ -47,9 +47,10 @@ impl AttributionSession for NothingSession {
         self.index.add(trace, event);
     }
 
-    /// Attributes each argument to the visible regions that state its value, and the decision to the messages of the
-    /// user and the operator. A value that only hidden regions state is attributed to [`CallDependency::Hidden`], which
-    /// denies the call. An entry that is no call or does not fit the trace depends on everything.
+    /// Attributes each argument to the visible regions that state its value, and the decision to the messages of
+    /// the user and the operator. A value that no region states is attributed to these messages as well. A value
+    /// that is stated, in whole or in part, only by hidden regions is attributed to [`CallDependency::Hidden`],
+    /// which denies the call. An entry that is no call or does not fit the trace depends on everything.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "nothing", ..Attribution::everything() };
@@ -74,6 +75,7 @@ impl AttributionSession for NothingSession {
                 ValueOrigin::Empty => CallDependency::Regions(Vec::new()),
                 ValueOrigin::In(regions) => CallDependency::Regions(regions),
                 ValueOrigin::DerivedValue => match self.index.find(trace, value, &seen) {
+                    // Found only now that hidden regions are searched as well.
                     ValueOrigin::In(_) => CallDependency::Hidden,
                     _ if self.index.quotes(trace, value, &hidden_only) => CallDependency::Hidden,
                     // No region is known to state the value: the model wrote it from what is visible.

@@ -108,10 +108,12 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
             // A letter may not complete an entity such as `&amp`.
             'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
             '%' => begins_with_hex_byte(after),
+            // Two slashes can begin an address without a scheme.
             '/' => before != '/',
             // Some renderers could take the text around this dot for a host name.
             '.' if part != UrlPart::Path => is_between && !ends_name(after),
             '.' | '-' | '_' | '+' => is_between,
+            // Two equal signs mark highlighted text in an extension of Markdown.
             '=' => part == UrlPart::Query && before != '=',
             '&' => {
                 part == UrlPart::Query

@@ -1,11 +1,12 @@
 //! Disarms the refused addresses in a reply that must be JSON because the client demands it: changes them so that no
 //! renderer makes a link of them. The parent module decides which addresses are refused.
 //!
-//! The client decodes the JSON and shows the strings in it. In them, an escape such as `\u003a` is the character that
-//! it denotes, so the addresses are searched for in the decoded strings, and a string that contained a refused one is
-//! disarmed and encoded again. The rest of the text stays as the model wrote it: the result is JSON of the same form, with the same numbers
-//! and in the same order. A string in which an address is permitted is followed by a space, because a renderer that
-//! shows the JSON itself would otherwise read what follows as part of the address.
+//! The client decodes the JSON and shows the strings in it. In them, an escape such as `\u003a` is the character
+//! that it denotes. The addresses are therefore searched for in the decoded strings, and a string that contained a
+//! refused address is disarmed and encoded again. The rest of the text stays as the model wrote it: the result is
+//! JSON of the same form, with the same numbers and in the same order. A string in which an address is permitted is
+//! followed by a space, because a renderer that shows the JSON itself would otherwise read what follows as part of
+//! the address.
 //!
 //! A text that is not JSON, such as a reply in words or one that was cut off, is disarmed like any other. If an
 //! address appears only when the escapes of the text are decoded, the decoded text is disarmed in its place.

@@ -35,13 +35,14 @@ pub(super) fn clean(
 ) -> Option<Vec<String>> {
     let rendered = rendered_chars(segment);
     let has_signs = rendered.iter().any(|char| SIGNS.contains(&char.c));
-    // `__` alone is an anonymous link of reStructuredText.
+    // After `..`, further characters can begin a link of reStructuredText. `__` alone is an anonymous link of it.
     if !has_signs && !is_after_dots && !rendered.iter().map(|seen| seen.c).eq("__".chars()) {
         writer.push_str(segment);
         return Some(Vec::new());
     }
     let plain: Vec<RenderedChar> = rendered.iter().copied().filter(|seen| !seen.is_silent).collect();
     let mut reader = SegmentReader {
+        // The last edit is that of the end of the segment, where a space can be inserted as well.
         edits: vec![CharEdit::default(); plain.len() + 1],
         text: SegmentText {
             source: segment,
@@ -155,6 +156,7 @@ impl SegmentReader<'_, '_> {
             return Ok(index + 1);
         };
         let is_after_address = self.addresses.last().is_some_and(|address| address.end == index);
+        // An address can begin at the first character of a word, or directly after a permitted address.
         if is_label(c) && (is_after_address || !before.is_some_and(is_label)) {
             if let Some(end) = self.judge_address(index)? {
                 return Ok(end);
@@ -197,7 +199,9 @@ impl SegmentReader<'_, '_> {
             }
             '<' => return self.read_angle_bracket(index, next),
             ']' => return self.read_bracket(index, next),
+            // Some renderers take `[[` for the beginning of a link.
             '[' if next == Some('[') => self.insert_space(index + 1),
+            // A renderer decodes an entity such as `&#46;`, so any sign of an address can be spelled as one.
             '&' if self.text.begins_entity(index) => self.insert_space(index + 1),
             _ => {}
         }
@@ -267,6 +271,8 @@ impl SegmentReader<'_, '_> {
     ) -> Result<Option<usize>, UndecidedAddressError> {
         let text = self.text.slice(from, to);
         let written = address::canonical_web_address(&text);
+        // `decide` would report the brackets around the address as well, so an address without a canonical form is
+        // refused here.
         if written.is_none() {
             self.add_refused(text);
             self.refused_until = self.refused_until.max(to);
@@ -277,8 +283,9 @@ impl SegmentReader<'_, '_> {
     }
 
     /// Asks the judge about the address in the characters from `start` to `end`. `written` is its canonical form, which
-    /// `prefix` (`mailto:` or nothing) completes to a URL. An address that has no canonical form (`None`) is refused
-    /// without asking. Returns the end of the address if it is permitted, and `None` if it is refused.
+    /// `prefix` (`mailto:` or nothing) completes to a URL. An address is refused without asking if it has no canonical
+    /// form (`None`), or if its source has combining marks or emphasis signs, since renderers differ in whether they
+    /// drop these. Returns the end of the address if it is permitted, and `None` if it is refused.
     ///
     /// # Errors
     /// If the address cannot be decided yet.
@@ -350,7 +357,7 @@ impl SegmentReader<'_, '_> {
         let length = before.iter().rev().take_while(|c| is_part(**c)).count();
         let word = self.text.slice(index - length, index);
         let word = word.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
-        // The same word without emphasis signs that some renderer drops.
+        // The same word without the marks of Markdown extensions (`^`, `=`, `+`, `|`), which some renderers drop.
         let without_emphasis = before.iter().rev().take(LONGEST_SCHEME);
         let without_emphasis: String = without_emphasis
             .take_while(|c| is_part(**c) || markup::is_mark(**c))
@@ -362,6 +369,8 @@ impl SegmentReader<'_, '_> {
         let ends_in_scheme =
             |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
         let is_known = host_names::is_scheme(word) || ends_in_scheme(word) || ends_in_scheme(&joined);
+        // What follows a known scheme may itself begin with a colon (`xmpp::eve`). The code below separates two colons
+        // only if a slash is between them.
         if is_known && next == Some(':') {
             self.insert_space(index);
             self.add_refused(MARKUP);
@@ -387,6 +396,7 @@ impl SegmentReader<'_, '_> {
             }
             if is_known || matches!(next, '/' | '\\') {
                 let scheme = format!("{word}:");
+                // A refused address with this scheme is reported as a whole.
                 let is_reported = self.refused.iter().any(|refused| refused.starts_with(&scheme));
                 if !is_reported {
                     self.add_refused(scheme);
@@ -468,8 +478,8 @@ impl SegmentReader<'_, '_> {
     }
 
     /// Inserts spaces between the slashes of every run that something follows, so that no renderer reads `//` or `\\`
-    /// before a name as the beginning of an address. Underscores, emphasis signs and marks do not end a run, since a
-    /// renderer may drop them.
+    /// before a name as the beginning of an address. Underscores, emphasis signs and the marks of Markdown extensions
+    /// do not end a run, since a renderer may drop them.
     fn separate_slashes(&mut self, rendered: &[RenderedChar]) {
         // The current run of slashes, as indices into `SegmentText::plain`, which leaves out silent characters.
         let mut run: Vec<usize> = Vec::new();
@@ -500,8 +510,9 @@ impl SegmentReader<'_, '_> {
     }
 }
 
-/// Writes `source` to `writer`. `plain` are its visible characters with their positions in `source`, and `edits` has
-/// one edit for each of them. Each of the permitted `addresses` is written in its canonical form instead.
+/// Writes `source` to `writer`. `plain` are its visible characters with their positions in `source`. `edits` has one
+/// edit for each of them, and a last one for the end of the source. Each of the permitted `addresses` is written in its
+/// canonical form instead.
 fn write(
     source: &str,
     plain: &[RenderedChar],

@@ -1,4 +1,4 @@
-//! Writes the text that the cleaner of links releases: inserts the spaces after which every renderer ends an address.
+//! Writes the text that the cleaner of links releases: inserts the spaces at which every renderer ends an address.
 //! Defines [`LinkJudge`], through which the cleaner asks for the decision on an address. `cleaner` and `segment` write
 //! through this module.
 

@@ -39,6 +39,7 @@ impl DraftJudge for CheapestFirst {
     /// at the base label. The choice is between two labels, so it reveals one bit.
     fn judge(&mut self, draft: &Draft<'_>) -> DraftVerdict {
         let judged = draft.calls.iter().map(|call| {
+            // The call is not added to the trace, so its id does not matter.
             let id = format!("draft{}", call.index);
             let entry = EventBody::Call(Call::from_json(id, call.tool.clone(), &call.arguments));
             // The number of hidden regions (0) is only for records, and this judgement is not recorded.

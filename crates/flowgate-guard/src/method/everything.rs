@@ -1,8 +1,8 @@
 //! Implements the method *everything*: a step is shown everything, and what the model writes carries the join of all
 //! labels.
 //!
-//! Under a policy without lattices, this is the unguarded loop of agents (RTBAS, Algorithm 1), except that the rules of
-//! the policy judge each call.
+//! Under a policy without lattices, the method is the unguarded loop of agents (RTBAS, Algorithm 1), except that the
+//! rules of the policy judge each call.
 
 use super::StepMethod;
 

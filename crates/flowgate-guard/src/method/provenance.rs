@@ -3,11 +3,11 @@
 //!
 //! The label of the smaller view is the join of the label of the current level and of the labels of the regions from
 //! which the arguments of the calls come. The [influence method of the same name](crate::influence::provenance)
-//! determines these regions. An argument that can be left to a slot does not count, unless the slot would be refused
-//! with the value of the draft: if only an endorsement permits the slot, and the value does not have the endorsed form
-//! or is too confidential. In the smaller view the model could not write such a value, and no person would be asked
-//! about it. A draft without calls is accepted. The choice of the label can reveal up to log2(number of labels) bits of
-//! hidden text, which are counted.
+//! determines these regions. An argument that can be left to a slot counts only if a slot with the value of the draft
+//! would be refused. That is the case if only an endorsement permits the slot, and the value does not have the endorsed
+//! form or is too confidential: in the smaller view, the model could not write such a value, and no person would be
+//! asked about it. A draft without calls is accepted. The choice of the label can reveal up to log2(number of labels)
+//! bits of hidden text, which are counted.
 //!
 //! A step *acts* when a call of it that the policy does not declare harmless is released to run. Such a step raises the
 //! label of the rest of the turn, so that later steps see what it did. If all such calls of a step are refused, the

@@ -35,9 +35,9 @@ pub fn minimal_labels<E>(
     Ok(found.into_iter().collect())
 }
 
-/// Returns the set Λ of Algorithm 1 for `label`, which is similar, by the recursion of the paper. Λ is the union of
-/// the sets of the similar children of `label`; without such a child, it consists of `label`. `visited` has the set
-/// of each similar label that was visited, and `None` for each that is not similar.
+/// Returns the set Λ that the recursion of the paper computes for the similar label `label`: the union of the sets of
+/// its similar children or, without such a child, `label` alone. `visited` maps each similar label that was visited to
+/// its set, and each other label that was tested to `None`.
 fn visit<E>(
     span: &LabelSpan,
     label: SpanElement,
@@ -87,8 +87,8 @@ impl Literal {
 }
 
 impl LabelSearch for Literal {
-    /// Returns children of a similar label that are not tested yet: at most `most`, but at least one. If that label has
-    /// no such child, continues with the next similar label. The result is empty at the end of the search.
+    /// Returns children of a similar label that are not tested yet: at most `most`, but at least one. If all children
+    /// of this label are tested, continues with the next similar label. The result is empty at the end of the search.
     fn need(&mut self, most: usize) -> Vec<SpanElement> {
         while self.pending.is_empty()
             && let Some(element) = self.unexpanded.pop()

@@ -1,4 +1,4 @@
-//! Lets models answer questions about labelled documents, as the wrapper needs it ([`AnswerModel`]): [`ChatAnswers`]
+//! Lets models answer questions about labelled documents for the wrapper, by its trait [`AnswerModel`]: [`ChatAnswers`]
 //! asks a model for chats, and [`ContinuedAnswers`] lets a model without a chat template continue the prompt.
 
 use flowgate_lm::chat::{Message, Part, Request, ToolChoice};

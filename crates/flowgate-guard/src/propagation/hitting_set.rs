@@ -128,9 +128,9 @@ impl HittingSet {
     }
 
     /// Tries to make a similar element smaller by its meet with blocks of coordinates; the meet with a coordinate
-    /// removes some labels from an element. A block whose meet is not similar is halved, and its halves are tried.
-    /// Returns the smaller element that has to be tested next. If no block makes the element smaller, it is minimal:
-    /// adds it to those found, and returns `None`.
+    /// removes some labels from an element. `shrinking` has the element and the blocks that were not tried yet. A block
+    /// whose meet is not similar is halved, and its halves are tried. Returns the smaller element that has to be tested
+    /// next. If no block makes the element smaller, it is minimal: adds it to those found, and returns `None`.
     fn shrink(&mut self, mut shrinking: Shrinking) -> Option<SpanElement> {
         while let Some((start, end)) = shrinking.blocks.pop() {
             let block = self.order.get(start..end).unwrap_or_default();
@@ -146,6 +146,7 @@ impl HittingSet {
                 }
                 Some(false) => {}
                 None => {
+                    // The block is tried again when the result of the test is known.
                     shrinking.blocks.push((start, end));
                     self.shrinking = Some(shrinking);
                     return Some(smaller);

@@ -63,8 +63,8 @@ pub struct Goal {
 }
 
 impl Default for PropagationOptions {
-    /// λ = 0.2, as for the agent data set of Permissive Information-Flow Analysis, and at most 200 subcontexts, one by
-    /// one, without prunings and without a goal.
+    /// Returns options with λ = 0.2, as for the agent data set of Permissive Information-Flow Analysis, and with a
+    /// budget of 200 subcontexts, which are tested one by one. There are no prunings and no goal.
     fn default() -> Self {
         Self {
             lambda: 0.2,

@@ -43,8 +43,9 @@ impl PrefixStore {
         Some(found.prefix.clone())
     }
 
-    /// Stores the beginning with these documents. Without room, drops the least recently used one. Of several that the
-    /// same prompt used last, drops the longest, since fewer prompts share it.
+    /// Stores the beginning with these documents. If the store is full, drops the least recently used beginning; of
+    /// several that the same prompt used last, the longest, since fewer prompts share it. A store that was created
+    /// without room stores nothing.
     pub(super) fn insert(&mut self, documents: &[usize], prefix: Prefix) {
         if self.room == 0 {
             return;

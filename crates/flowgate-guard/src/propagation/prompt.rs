@@ -1,4 +1,5 @@
-//! Defines a question about labelled documents ([`LabelledContext`]), and builds its prompt.
+//! Defines a question about labelled documents ([`LabelledContext`]), and builds its prompt. The scorer of subcontexts
+//! and the wrapper around retrieval use this module.
 //!
 //! The prompt contains the documents in the order of their labels, most permissive first. If the labels form a chain,
 //! then for each label the documents whose labels flow to it are a prefix of the context, and a model evaluates each

@@ -17,7 +17,7 @@ pub trait QuestionForm {
 pub struct QuestionWords(BTreeSet<String>);
 
 impl QuestionWords {
-    /// Returns the words of a question.
+    /// Returns the words of a question, in lower case and each once.
     #[must_use]
     pub fn of(question: &str) -> Self {
         let words = question.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -44,7 +44,8 @@ pub struct QuestionVector {
 }
 
 impl QuestionVector {
-    /// Lets a model represent a question. The model reads the question, so it needs the clearance for it.
+    /// Lets a model represent a question. The model reads the question, so it needs the clearance for the question's
+    /// label.
     ///
     /// # Errors
     /// If the model fails, does not give exactly one vector, or gives a vector without a direction.

@@ -203,6 +203,7 @@ impl<'a> ContextScorer<'a> {
                 self.cost.stopped += 1;
                 self.below.insert(*element, least.unwrap_or(f64::NEG_INFINITY));
             } else {
+                // The bound of later scorings needs this number.
                 self.completion_length = score.tokens.len();
                 self.utilities.insert(*element, self.task.utility.of(&score));
             }

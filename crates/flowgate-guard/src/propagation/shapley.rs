@@ -113,8 +113,9 @@ impl ShapleyPlan {
             .collect()
     }
 
-    /// Returns the exact values: for each label, the sum of its gain over all subsets without it, weighted by the
-    /// share of the orders that begin with the subset. Bit `n` of a `set` says whether it contains label `n`.
+    /// Returns the exact values: for each label, the sum of its gains over all subsets without it, each weighted by the
+    /// share of the orders in which exactly this subset precedes the label. Bit `n` of a `set` says whether it contains
+    /// label `n`.
     fn exact(&self, utility: impl Fn(SpanElement) -> f64) -> ShapleyValues {
         let count = self.span.labels().len();
         let utilities: Vec<f64> = (0..1_usize << count).map(|set| utility(self.subset(set))).collect();
@@ -154,8 +155,8 @@ impl ShapleyPlan {
     }
 }
 
-/// Returns those of the `elements` that need no label with a Shapley value below `threshold`. An element needs such a
-/// label if the join of its other labels, whose values are at least the threshold, is a smaller element.
+/// Returns those of the `elements` that need no label with a Shapley value below `threshold`: an element needs no such
+/// label if the join of its other labels is still the same element.
 #[must_use]
 pub fn prune(
     span: &LabelSpan,

@@ -39,6 +39,7 @@ pub(crate) fn product_labels(picks: &[(u8, u8, u8)]) -> Vec<Label> {
             .map(|(_, name)| name.clone())
             .collect();
         let set = table.set(&space, "set", &chosen, ComputedLabelUse::Data).unwrap().label;
+        // No pick has the greatest element of N5, `1`: it arises as the join of others.
         let order = space.element("n5", ["p", "q", "r", "0"][*order as usize % 4]).unwrap().label;
         let chain = space.element("chain", ["low", "mid", "high"][*chain as usize % 3]).unwrap().label;
         set.join(&order).join(&chain)

@@ -57,6 +57,7 @@ impl Utility for MeanLogProbability {
     #[expect(clippy::cast_precision_loss, reason = "a text has fewer than 2^52 tokens")]
     fn bound(&self, least: f64, tokens: usize) -> Option<f64> {
         let sum = least * tokens as f64;
+        // Without the tolerance, rounding errors could stop the scoring of a text whose utility is just sufficient.
         sum.is_finite().then(|| sum - SLACK * (1.0 + sum.abs()))
     }
 }

@@ -106,6 +106,7 @@ impl<'r> ReplayDouble<'r> {
             }
             _ => None,
         });
+        // The record maps the name of each injection to its text.
         let injections = run.meta.get("injections").and_then(Value::as_object);
         let texts = injections.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(squash);
         Self {
@@ -249,6 +250,7 @@ impl<'r> ReplayDouble<'r> {
             self.index.add(trace, EventId(event));
         }
         self.indexed = trace.len();
+        // A call that the run does not have, or that has no place in the trace, has no needs.
         let Some(RunCall { call, is_injected }) = self.calls.get(index) else { return Vec::new() };
         let Ok(position) = trace.position_of(&TraceEntry::from((*call).clone())) else { return Vec::new() };
         let usable = seen_filter(trace, &position);

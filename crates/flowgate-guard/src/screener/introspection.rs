@@ -1,6 +1,6 @@
 //! Implements the screener *introspection* (Permissive Information-Flow Analysis, section 5): a model cites the hidden
-//! regions on which its next message would be based, and the step is then shown these regions. The answer is plain
-//! text, so the model needs no support for tools.
+//! regions on which its next message would be based, and the step is then shown these regions. The [method of the same
+//! name](crate::method::introspection) uses it. The answer is plain text, so the model needs no support for tools.
 
 use flowgate_lm::chat::{Completion, Request, ToolChoice};
 

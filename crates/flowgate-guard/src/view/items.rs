@@ -105,8 +105,8 @@ impl ConversationItems {
     }
 
     /// Takes the cached view, as the beginning of the next one. The result is empty if no view is cached, if the cached
-    /// view has another bound or shows more items than there are, or if a caller still holds its request, which would
-    /// then have to be copied.
+    /// view has another bound or shows more items than there are, or if a caller still holds the request of the cached
+    /// view: its messages would then have to be copied.
     pub(crate) fn take_prefix(&mut self, bound: &Label) -> ViewPrefix {
         let reusable =
             self.cached.take().filter(|cached| cached.view.bound == *bound && cached.items <= self.all.len());

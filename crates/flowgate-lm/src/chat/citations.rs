@@ -115,6 +115,7 @@ impl CitableDocument {
             kind: self.kind,
             index: self.index,
             title: self.title.clone(),
+            // The context of a search result is its source.
             source: self.context.clone().filter(|_| self.kind == DocumentKind::SearchResult),
             text: reported.text.clone(),
             start,

@@ -5,7 +5,7 @@
 //! [`McpLabel`] is the name that the client gives to the server (not a label of the policy). The model is offered the
 //! whole server as one tool with this name, [`ProviderTool::McpServer`](super::ProviderTool::McpServer). The
 //! credentials are sent only in the request in which the provider calls the server: no description, no debug output and
-//! no error contains them.
+//! no error contains them. The decoders and encoders of [`wire`](crate::wire) read and write such servers.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub struct McpLabel {
 }
 
 impl McpLabel {
-    /// Returns the label with this text; `None` if the text is not a valid label.
+    /// Returns the label with this text; `None` if the text does not have the form that [`McpLabel`] describes.
     #[must_use]
     pub fn parse(label: &str) -> Option<Self> {
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -82,9 +82,10 @@ pub struct McpAddress {
 }
 
 impl McpAddress {
-    /// Returns the address with this text; `None` if the text is not such a URL, or has more than 2048 bytes. Parsers
-    /// of URLs disagree about unusual characters. The host may therefore contain only letters, digits, `-` and `.`, and
-    /// the rest only plain ASCII characters, so that the provider reads the same host in the text as this function.
+    /// Returns the address with this text; `None` if the text is not a URL of the form that [`McpAddress`] describes,
+    /// or has more than 2048 bytes. Parsers of URLs disagree about unusual characters. The host may therefore contain
+    /// only letters, digits, `-` and `.`, and the rest only plain ASCII characters, so that the provider reads the same
+    /// host in the text as this function.
     #[must_use]
     pub fn parse(url: &str) -> Option<Self> {
         let rest = url.strip_prefix("https://").filter(|_| url.len() <= MAX_ADDRESS)?;

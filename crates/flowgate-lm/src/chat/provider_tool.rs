@@ -214,6 +214,7 @@ fn restrictions_of<'d>(tool: &ProviderTool, description: &'d str, parameters: &V
 }
 
 impl From<ProviderTool> for ProviderToolUse {
+    /// Returns the use of a tool without restrictions and without a server.
     fn from(tool: ProviderTool) -> Self {
         Self {
             tool,
@@ -227,6 +228,7 @@ impl From<ProviderTool> for ProviderToolUse {
 }
 
 impl From<(McpLabel, ProviderMcpServer)> for ProviderToolUse {
+    /// Returns the use of the MCP server `server`, which the client calls `label`, as one tool.
     fn from((label, server): (McpLabel, ProviderMcpServer)) -> Self {
         Self { server: Some(server), ..Self::from(ProviderTool::McpServer(label)) }
     }

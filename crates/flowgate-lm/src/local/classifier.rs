@@ -118,7 +118,8 @@ impl DependencyClassifier {
         candle_core::safetensors::save(&tensors, path).map_err(|error| LoadError::of_saving(path, error))
     }
 
-    /// Reads a network from a safetensors file. Which features it reads follows from the shape of its first matrix.
+    /// Reads a network from a safetensors file. The number of columns of the first matrix says which features the
+    /// network reads.
     ///
     /// # Errors
     /// If the file is missing or damaged, or its tensors are not those of such a network.

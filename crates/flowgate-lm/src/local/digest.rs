@@ -120,7 +120,7 @@ impl ContentHash {
         })
     }
 
-    /// Adds at most `limit` bytes of a file, a piece at a time.
+    /// Adds at most `limit` bytes of a file to the hash, one piece at a time, so that large files need little memory.
     fn add_content(&mut self, file: File, limit: u64) -> std::io::Result<()> {
         let mut reader = BufReader::with_capacity(BUFFER, file.take(limit));
         loop {

@@ -154,6 +154,7 @@ impl Dense {
 }
 
 impl Norm {
+    /// Normalises each row of `x` by its mean and variance, and scales and shifts it by the learned numbers.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         ops::layer_norm(&x.contiguous()?, &self.weight, &self.bias, self.epsilon)
     }
@@ -206,6 +207,7 @@ impl Attention {
             let rows = self.piece.min(time - start);
             let mut scores = (queries.narrow(1, start, rows)?.contiguous()?.matmul(&keys)? * scale)?;
             if let Some(reach) = self.reach {
+                // In a layer with local attention, a token reads only the tokens within this reach.
                 scores = scores.broadcast_add(&window(start, rows, time, reach, x.device())?)?;
             }
             read.push(ops::softmax_last_dim(&scores)?.matmul(values)?);

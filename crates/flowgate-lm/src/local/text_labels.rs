@@ -92,6 +92,7 @@ impl LocalTextClassifier {
         match &self.model {
             ScoredModel::Decoder { model, rows } => {
                 let states = model.hidden_states(text, model.layer_count())?;
+                // The last token has read all others, so its hidden state represents the whole text.
                 let last = states.vectors.last().ok_or_else(empty)?;
                 let product = |row: &Vec<f32>| -> f64 {
                     row.iter().zip(last).map(|(weight, value)| f64::from(*weight) * f64::from(*value)).sum()

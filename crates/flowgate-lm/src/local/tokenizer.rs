@@ -66,8 +66,8 @@ impl TextTokenizer {
     }
 
     /// Loads a tokenizer from `value`, the content of a `tokenizer.json`. Changes its options, so that texts are
-    /// neither cut off nor padded, and the span of a token includes the spaces that the token spells. `path` names the
-    /// file in errors.
+    /// neither cut off nor padded, and the span of a token includes the spaces that the token spells. Fails if the
+    /// tokenizer is malformed or not supported; `path` names the file in the error.
     pub(super) fn from_json(path: &Path, mut value: Value) -> Result<Self, LoadError> {
         if let Some(map) = value.as_object_mut() {
             // Texts are evaluated whole, without padding.

@@ -1,6 +1,6 @@
 //! Defines [`Authorities`], the certificate authorities that a client trusts for TLS servers: those of a PEM file, or
-//! by default Mozilla's list. The client of model servers uses them, the gateway for its connections to MCP servers,
-//! issuers, witnesses and collectors, and the command line for its connection to a gateway.
+//! by default Mozilla's list. Three clients use them: that of model servers, the gateway for its connections to MCP
+//! servers, issuers, witnesses and collectors, and the command line for its connection to a gateway.
 
 use std::fmt;
 use std::sync::Arc;

@@ -99,7 +99,7 @@ impl Connections {
         })
     }
 
-    /// Builds an HTTP client with these settings; `None` if TLS cannot be set up.
+    /// Builds an HTTP client with these settings; `None` if the client or its TLS cannot be set up.
     fn make_client(&self) -> Option<reqwest::Client> {
         let mut tls = self.authorities.tls().ok()?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

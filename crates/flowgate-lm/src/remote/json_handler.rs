@@ -1,5 +1,6 @@
-//! Defines [`JsonHandler`], which reads an answer of a server that is one JSON text and not a stream: the answer to a
-//! request for embeddings, or for the log-probability of a given text. `remote.rs` and `score.rs` use this module.
+//! Defines [`JsonHandler`], which reads the answer of a server if the answer is one JSON text and not a stream: the
+//! answer to a request for embeddings, or for the log-probability of a given text. `remote.rs` and `score.rs` use this
+//! module.
 
 use std::sync::Arc;
 

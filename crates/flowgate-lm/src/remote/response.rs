@@ -104,8 +104,8 @@ impl HttpResponse {
         timeout_at(self.deadline, future).await.map_err(|_| Error::Timeout.into())
     }
 
-    /// Reads the next bytes of the body; returns no bytes at its end. Fails after the deadline, and if the body is
-    /// longer than [`MAX_BODY`].
+    /// Reads the next bytes of the body; returns no bytes at its end. Fails if the connection fails, after the
+    /// deadline, and if the body is longer than [`MAX_BODY`].
     pub(super) async fn read(&mut self) -> Result<Bytes, AttemptFailure> {
         // An empty piece before the end is skipped, because the caller takes empty bytes for the end.
         loop {

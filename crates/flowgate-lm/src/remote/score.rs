@@ -4,9 +4,10 @@
 //! scorer.
 //!
 //! A request contains the whole text: the prompt and the continuation. The last tokens of the answer must spell the
-//! continuation exactly, so that their log-probabilities are those of the continuation. They do not if one token spans
-//! the end of the prompt, if the server cannot write a token with a part of a character as text, or if the server omits
-//! spaces. The text then has no score, and the error is [`Error::Unsupported`], since the server works as intended.
+//! continuation exactly, so that their log-probabilities are those of the continuation. The tokens do not spell it
+//! exactly if one of them spans the end of the prompt, if the server cannot write a token with a part of a character as
+//! text, or if the server omits spaces. The text then has no score, and the error is [`Error::Unsupported`], since the
+//! server works as intended.
 
 mod llama_cpp;
 

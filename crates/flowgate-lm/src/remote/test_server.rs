@@ -91,6 +91,7 @@ pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, S
             }
         }
         drop(listener);
+        // The stalled connections stay open until the tests end.
         while !open.is_empty() {
             std::thread::park();
         }

@@ -119,8 +119,8 @@ pub(super) fn is_tool_type(kind: &str, known: &str) -> bool {
 /// Returns a path without the indices of lists, such as `tools.name` for `tools[3].name`. The operator lists the fields
 /// to drop in this form.
 fn without_indices(path: &str) -> String {
-    // Whether the current character is in an index: from the opening bracket to the last digit. A character after such
-    // a character is left out as well, which covers the closing bracket.
+    // Whether the current character is the opening bracket or a digit of an index. The closing bracket follows such a
+    // character, so it is left out because of `was_index`.
     let mut is_index = false;
     path.chars()
         .filter(|char| {

@@ -1,9 +1,10 @@
 //! Defines how a wire format (such as chat completions) declares the fields that the objects of a client's request may
 //! have: for each field, a rule says whether it is read, dropped, restricted to some values, or refused.
 //!
-//! The file of each format contains these declarations, made with [`known_fields!`], below its descriptor. The decoder
-//! of the format refuses requests that violate the declarations ([`super::fields`]). The document `docs/wire-forms.md`
-//! lists all declared fields; [`listed`] returns them for the test that compares the document with the declarations.
+//! The file of each format contains these declarations, made with [`known_fields!`], below the descriptor of the format
+//! (`FORM`). The decoder of the format refuses requests that violate the declarations ([`super::fields`]). The document
+//! `docs/wire-forms.md` lists all declared fields; [`listed`] returns them for the test that compares the document with
+//! the declarations.
 //!
 //! This module also defines [`DecodeOptions`], by which a caller accepts more in the requests of one client.
 
@@ -104,7 +105,8 @@ pub fn listed(api: Api) -> Vec<ListedField> {
     listed_rows(api, api.form().objects)
 }
 
-/// Returns the fields of `objects`, in order, as rows of the table of the format `api`.
+/// Returns the rows that `docs/wire-forms.md` has for the objects of the format `api`: one for each field that
+/// `objects` declare, in order.
 pub(super) fn listed_rows(api: Api, objects: &[KnownFields]) -> Vec<ListedField> {
     let row = |object: &KnownFields, (field, rule): &(&'static str, FieldRule)| {
         let (outcome, reason) = match rule {

@@ -17,7 +17,7 @@ const MAX_SECRET: usize = 16_384;
 ///
 /// # Errors
 /// If the field has no valid label, or if the options of the decoder accept no server with this label. The error is
-/// about the field `place`, which can differ from `key`: the type of the tool can be what is refused.
+/// about the field `place`: for a tool, this is `type`, since the tool as a whole is refused.
 pub(super) fn accepted_label(
     object: &ObjectFields<'_>,
     key: &str,

@@ -1,8 +1,8 @@
 //! Encodes and decodes Anthropic's Messages API. The gateway and `RemoteModel` use the format as
 //! [`Api::Messages`](super::Api::Messages).
 //!
-//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
-//! decode requests (`request`, and `request_decoder` with `content` and `tools`), answers (`response`), streamed
+//! This file contains the descriptor of the format (`FORM`) and the declared fields of requests. The submodules encode
+//! and decode requests (`request`, and `request_decoder` with `content` and `tools`), answers (`response`), streamed
 //! answers (`stream`), citations of documents (`citations`), the tools of the provider (`provider_tools`) and the MCP
 //! servers that it calls (`mcp_servers`). `cache_breakpoints` marks what the server is to cache.
 //!

@@ -30,7 +30,7 @@ const NAME: &str = "output";
 const ELSEWHERE: &str = "has a `$ref` or `$dynamicRef` that does not begin with `#`: nothing is fetched, so put the schema itself there";
 
 /// Reads `format`, the object in which a request demands a format of the answer's text. `None` if the request permits
-/// any text. `known` lists the types that the object may have in this wire format (of `text`, `json_object` and
+/// any text. `known` lists the types that the object may have in this wire format (some of `text`, `json_object` and
 /// `json_schema`), each with the fields of an object of this type. For any other type, fails with the problem
 /// `unknown`. `read_schema` reads the rest of an object of the type `json_schema`.
 pub(super) fn read_format<'a>(

@@ -2,9 +2,10 @@
 //! `RemoteModel` calls this module by way of [`Api`]: [`declare`] declares the tool in a request, and [`decode_answer`]
 //! removes the items that report the calls of the tool, and appends the sources that these items name to the text.
 //!
-//! Each format lists the tools of its provider in its descriptor ([`ProviderToolForm`]). The decoders of clients'
-//! requests call [`accepted`], which decides whether a client may ask for a tool, and [`add_provider_tools`], which
-//! offers the tools to the model as functions. [`super::mcp_servers`] contains what is special about MCP servers.
+//! Each format lists the tools of its provider in its descriptor (`FORM`), each as a [`ProviderToolForm`]. The decoders
+//! of clients' requests call [`accepted`], which decides whether a client may ask for a tool, and
+//! [`add_provider_tools`], which offers the tools to the model as functions. [`super::mcp_servers`] contains what is
+//! special about MCP servers.
 
 use std::fmt::Write as _;
 
@@ -114,8 +115,9 @@ pub(super) fn is_supported(api: Api, tool: &ProviderTool) -> bool {
     }
 }
 
-/// Declares the tool in the body of a request, in place of all other tools. Returns false if the format cannot express
-/// the tool or its restrictions; `body` is then unchanged.
+/// Declares the tool in the body of a request, in place of all other tools, and demands that the model use it, if the
+/// format can express that. Returns false if the format cannot express the tool or its restrictions; `body` is then
+/// unchanged.
 pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> bool {
     if let ProviderTool::McpServer(label) = &wanted.tool {
         let (Some(declare), Some(server)) = (api.form().declare_mcp_server, &wanted.server) else {
@@ -135,8 +137,9 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
 }
 
 /// Decodes the answer to a request that declares a tool of the provider. The returned text is the text of the answer,
-/// followed by the sources that the answer names, unless the text is empty. The items that report what the tool did are
-/// removed first, since [`Api::decode_response`] rejects them: no other answer may contain such items.
+/// followed by at most `MAX_SOURCES` of the sources that the answer names; an empty text is returned without sources.
+/// The items that report what the tool did are removed first, since [`Api::decode_response`] rejects them: no other
+/// answer may contain such items.
 ///
 /// # Errors
 /// In the same cases as [`Api::decode_response`]. Also if the answer calls a function, since none was offered; if the

@@ -1,10 +1,10 @@
 //! Encodes and decodes OpenAI's Responses API. The gateway and `RemoteModel` use the format as
 //! [`Api::Responses`](super::Api::Responses).
 //!
-//! This file contains the descriptor of the format and the declared fields of requests. The submodules encode and
-//! decode requests (`request`, and `request_decoder` with `input_items` and `tools`), answers (`response`), streamed
-//! answers (`stream`), the ids of items (`item_ids`), the tools of the provider (`provider_tools`) and the MCP servers
-//! that it calls (`mcp_servers`).
+//! This file contains the descriptor of the format (`FORM`) and the declared fields of requests. The submodules encode
+//! and decode requests (`request`, and `request_decoder` with `input_items` and `tools`), answers (`response`),
+//! streamed answers (`stream`), the ids of items (`item_ids`), the tools of the provider (`provider_tools`) and the MCP
+//! servers that it calls (`mcp_servers`).
 //!
 //! Differences from the other formats:
 //!

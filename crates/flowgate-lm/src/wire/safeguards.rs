@@ -24,7 +24,7 @@ pub enum SafeguardAnswer {
 
 impl SafeguardAnswer {
     /// Returns the field `safeguard_results` of an answer with these calls. It says either that the gateway does not
-    /// judge whether calls are dangerous, or, for each call by its id, that the call is not.
+    /// judge whether calls are dangerous, or, for each call by its id, that the call is not flagged as dangerous.
     pub(super) fn results(self, calls: &[ToolCall]) -> Value {
         let status = match self {
             Self::Unsupported => json!({"type": "unsupported"}),

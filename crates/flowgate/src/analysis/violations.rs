@@ -67,10 +67,10 @@ impl<'a> ViolationCollector<'a> {
         self.analysis
     }
 
-    /// Returns the key of a match of the rule with this index, and counts it in `keys`. A client that analyses a
-    /// growing trace repeatedly recognises the match by its key. The key consists of the index of the rule and the
-    /// values of its variables, which `frame` contains. In the dialect of invariant-ai, the key has the format of that
-    /// analyzer.
+    /// Returns the key of a match of the rule with this index. A client that analyses a growing trace repeatedly
+    /// recognises the match by its key. The key consists of the index of the rule, the values of its variables, which
+    /// `frame` contains, and, for a further match with the same values, its number (`keys` counts them). In the dialect
+    /// of invariant-ai, the key has the format of that analyzer, without such a number.
     fn violation_key(
         &mut self,
         index: usize,

@@ -196,9 +196,9 @@ fn literal(value: &ScriptValue) -> Value {
     }
 }
 
-/// Implements `semgrep` by Flowgate's own detectors; invariant-ai runs the program of that name. Returns a map for each
-/// unsafe call in code of the language that the second argument names. An unknown language is an error, whatever the
-/// first argument is, since an empty list would say that the code is harmless.
+/// Implements `semgrep` by Flowgate's own detectors; invariant-ai runs the program of that name. Returns a list with a
+/// map for each unsafe call in code of the language that the second argument names. An unknown language is an error,
+/// whatever the first argument is, since an empty list would say that the code is harmless.
 fn semgrep(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let lang = resolved_argument(evaluator, arguments, 1)?;
     let lang = lang.as_text().unwrap_or_default().to_owned();

@@ -292,7 +292,8 @@ pub(super) fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
 /// second argument's characters may differ, and never more than ten. The fourth argument has no effect.
 ///
 /// # Errors
-/// If the second argument is not a text, or the threshold is not between 0 and 1.
+/// If the second argument is not a text (for a missing or empty one, see [`Evaluator::outcome_without_text`]), or the
+/// threshold is not between 0 and 1.
 fn fuzzy_contains(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> {
     let query = resolved_argument(evaluator, arguments, 1)?;
     let Some(query) = query.as_text() else {

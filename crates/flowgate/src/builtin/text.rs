@@ -149,7 +149,8 @@ pub(super) const TABLE: &[Function] = &[
 ];
 
 /// Formats like Python's `str.format` with positional values: `{}` takes the next value, `{1}` the second one, and `{{`
-/// is a single brace. A field without a value, and a single brace, remain unchanged, whereas they are errors in Python.
+/// and `}}` each become a single brace. A field without a value, and a single brace, remain unchanged, whereas they are
+/// errors in Python.
 fn format(evaluator: &mut Evaluator<'_>, template: &str, values: &[Value]) -> Result<String> {
     // One step pays for 16 bytes.
     evaluator.spend(template.len() / 16)?;

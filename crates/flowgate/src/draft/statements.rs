@@ -1,6 +1,6 @@
 //! Writes the part of a draft about one tool, with the reasons as comments: the label of its description, the labels of
 //! its answers, the roles of its arguments, and the requirements on its calls. [`draft_policy`](super::draft_policy)
-//! calls it for each tool that a pattern can name.
+//! calls this module for each tool that a pattern can name.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -153,7 +153,8 @@ fn requirement(traits: &ToolTraits, is_sent: bool) -> Option<(&'static str, &'st
 }
 
 /// Writes a `payload` statement for the arguments that contain what is said, such as the body of a mail: they may come
-/// from untrusted text. Names at most the first `MAX_NAMED`, the limit of a statement.
+/// from untrusted text. Names at most the first `MAX_NAMED`, the limit of a statement. `name` is the pattern that names
+/// the tool.
 ///
 /// Writes no statement for a tool that only reads, since its requirement permits untrusted text already, and none for a
 /// tool whose effect is unknown, which has no requirement. Writes none for a tool that destroys or runs code either:

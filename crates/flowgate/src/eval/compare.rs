@@ -45,6 +45,7 @@ impl Evaluator<'_> {
             _ => self.resolve(&right_reference)?,
         };
         self.spend(comparison_cost(&left_value, &right_value) / BYTES_PER_STEP)?;
+        // In the dialect of Flowgate, an operator other than equality fails if a value that it needs is missing.
         if !is_equality && self.needs_values() {
             self.check_decidable(operator, (&left_value, left), (&right_value, right))?;
         }
@@ -135,7 +136,7 @@ impl Evaluator<'_> {
     /// as the shorter one has.
     ///
     /// # Errors
-    /// If the values are of other types, or the fuel is spent.
+    /// If the values are of other types, one of them is not a number (NaN), or the fuel is spent.
     fn order(&mut self, left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
         if let (Some(left), Some(right)) = (left.as_text(), right.as_text()) {
             self.spend(left.len().min(right.len()) / BYTES_PER_STEP)?;
@@ -389,7 +390,7 @@ fn block_text(block: &Value) -> Option<&str> {
 /// Orders two texts or two numbers.
 ///
 /// # Errors
-/// If the values are of other types.
+/// If the values are of other types, or one of them is not a number (NaN).
 fn order(left: &Value, right: &Value) -> Result<std::cmp::Ordering> {
     let ordering = match (left, right) {
         (Value::Str(a), Value::Str(b)) => Some(a.cmp(b)),

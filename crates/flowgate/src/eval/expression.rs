@@ -260,8 +260,9 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Evaluates `match`, `fullmatch` or `find` on a value. The first two yield a truth value. `find` searches each
-    /// text in the value, yields the list of matches, and records them as locations if the texts are parts of events.
+    /// Evaluates `match`, `fullmatch` or `find`, as `how` says, on a value. The first two yield a truth value. `find`
+    /// searches each text in the value, yields the list of matches, and records them as locations if the texts are
+    /// parts of events.
     fn search_text(&mut self, how: RegexUse, pattern: &Pattern, value: &Value) -> Result<Value> {
         if let (RegexUse::Find, Value::Texts(_) | Value::Node(..) | Value::ToolName(_)) = (how, value) {
             let mut matches = Vec::new();

@@ -195,8 +195,8 @@ impl Evaluator<'_> {
 }
 
 impl SearchedValue {
-    /// Returns the part of a value that is searched for: the whole value, its host, or its registrable domain, by
-    /// `form`. `None` for a value that no list can contain.
+    /// Returns the part of a value that is searched for: the whole value, its host, or its registrable domain, as
+    /// `form` says. `None` for a value that no list can contain.
     fn of(value: Value, form: ListedForm) -> Option<Self> {
         let host = || value.as_text().and_then(web_host);
         match form {

@@ -229,8 +229,9 @@ impl Evaluator<'_> {
         })
     }
 
-    /// Returns the content of a message or an output. For a rule in the dialect of Flowgate, null content is an empty
-    /// text ([`Value::Silent`]) and not a missing value: a message of a model that proposes calls often has no text.
+    /// Returns the content of a message or an output. For a rule in the dialect of Flowgate, null or absent content is
+    /// an empty text ([`Value::Silent`]) and not a missing value: a message of a model that proposes calls often has no
+    /// text.
     fn content(&mut self, id: EventId) -> Value {
         let content = self.child(id, 0, "content");
         let is_silent = match &content {

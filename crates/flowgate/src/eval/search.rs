@@ -166,7 +166,7 @@ impl Evaluator<'_> {
 
     /// Continues the search with `rest` after a step could not be evaluated because of `error`. `assignments` is the
     /// number of assignments that this error leaves undecided: 1, or `ANY_NUMBER` if the values of a variable are
-    /// unknown. Records the first such error of a branch in `trouble`, with the greatest of these numbers. Returns
+    /// unknown. In `trouble`, keeps the first such error of a branch, and the greatest number of assignments. Returns
     /// whether `found` ended the search.
     ///
     /// # Errors

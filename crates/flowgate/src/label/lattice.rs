@@ -214,7 +214,8 @@ fn closure(n: usize, edges: &[(usize, usize)]) -> Vec<Vec<bool>> {
 }
 
 /// Checks that the order is a lattice: it has no cycle, and every two elements have a least upper bound and some lower
-/// bound. In a finite order, this implies that any two elements have a greatest lower bound.
+/// bound. In a finite order, this implies that any two elements have a greatest lower bound. `above` is the result of
+/// [`closure`].
 fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError> {
     let n = names.len();
     let name = |x: usize| names.get(x).cloned().unwrap_or_default();

@@ -74,9 +74,9 @@ impl NameTable {
     /// kind of the dimension: the elements of a set, the only principals who may read the text, or the people who must
     /// all approve.
     ///
-    /// If a name cannot be represented, the label is rounded to the safe side: up for data, down for a requirement. A
-    /// requirement computed from no names is bottom: an empty or absent address list is not a permission. Returns
-    /// `None` if the dimension has no names.
+    /// If a name cannot be represented, the label is rounded to the safe side: up for data, down for a requirement, as
+    /// `label_use` says. A requirement computed from no names is bottom: an empty or absent address list is not a
+    /// permission. Returns `None` if the dimension has no names, or if there is no such dimension.
     pub fn set(
         &mut self,
         space: &Space,

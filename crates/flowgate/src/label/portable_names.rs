@@ -86,9 +86,9 @@ impl Space {
         label
     }
 
-    /// Returns the names of the label `part` in the dimension at `index`: the elements of a set, or the readers. If
-    /// everyone may read, the result is the text `"everyone"`. `None` if no list of names represents the label exactly,
-    /// for example because the bit for unknown names is set.
+    /// Returns the names of the label `part` in the dimension at `index`: the elements of a set, the readers, or the
+    /// approvers. If everyone may read, the result is the text `"everyone"`. `None` if no list of names represents the
+    /// label exactly, for example because the bit for unknown names is set.
     fn set_names(&self, part: &Label, index: usize, name_table: &NameTable) -> Option<Value> {
         let kind = &self.dimensions().get(index)?.kind;
         if *kind == DimensionKind::Readers && *part == Label::BOTTOM {

@@ -235,8 +235,8 @@ fn set_of(labels: &[Label], is_in: impl Fn(&Label) -> bool) -> SpanElement {
 }
 
 /// Returns the coordinates of the span: for each bit of some label, the set of the labels without the bit, and for each
-/// age, the set of the younger labels. Every element except `top` is at or below one of them. So the maximal elements
-/// strictly below an element are among its meets with the coordinates.
+/// age, the set of the younger labels. `top` is the set of all labels. Every element except `top` is at or below one of
+/// them. So the maximal elements strictly below an element are among its meets with the coordinates.
 fn coordinates(labels: &[Label], top: SpanElement) -> Vec<SpanElement> {
     let joined = labels.iter().fold(Label::BOTTOM, |joined, label| joined.join(label));
     let mut found: Vec<SpanElement> = Vec::new();

@@ -25,10 +25,10 @@ impl Monitor {
         Err(self.stale_denial(question.judgement, &message))
     }
 
-    /// Returns, sorted, the people who must approve that a part of a call carries `label` although at most `allowed` is
-    /// permitted: the people who are named in `label`, but not in `allowed`, in those of the dimensions `over` that are
-    /// dimensions of approvers. `None` if `label` is top in such a dimension: it then does not say who must approve, so
-    /// nobody can approve.
+    /// Returns the people who must approve that a part of a call carries `label`, although the policy permits at most
+    /// `allowed` there. These are the people whom `label` names and `allowed` does not, in each dimension of approvers
+    /// among `over`; they are sorted. `None` if `label` is top in such a dimension: it then does not say who must
+    /// approve, so nobody can approve.
     pub(super) fn approvers_of_excess(
         &self,
         label: &Label,

@@ -11,7 +11,7 @@ use crate::trace::{EventId, NodeId};
 
 /// What one part of a call depends on.
 ///
-/// The list is exhaustive on purpose: an influence that is not handled would be lost.
+/// The enum is exhaustive on purpose: an influence that is not handled would be lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallDependency {
     /// Everything that the agent had seen.

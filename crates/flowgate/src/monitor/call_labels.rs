@@ -20,6 +20,7 @@ impl Monitor {
             })
         };
         let label = |dependency: &CallDependency| match dependency {
+            // A call with a hidden dependency is denied whatever its label is.
             CallDependency::Everything | CallDependency::Hidden => *seen,
             CallDependency::Regions(regions) => join(Label::BOTTOM, regions),
             CallDependency::View(view) => *view,

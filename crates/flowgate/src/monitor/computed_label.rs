@@ -14,10 +14,10 @@ pub(super) fn greatest_label(space: &Space, label: &LabelPlan) -> Label {
     fixed.label.join(&computed)
 }
 
-/// Computes the label of a statement, `plan`: its fixed part, joined with elements that are computed from values. An
-/// element whose values are missing or of a wrong type is rounded to the safe side, by the use of the label
-/// (`label_use`): in a label of data, it becomes the top of its dimension, and in a requirement the bottom. `frame`
-/// contains the values of the statement's variables.
+/// Computes the label of a statement, `plan`: its fixed part, joined with elements that are computed from values. If
+/// the values of an element are missing or of a wrong type, the element is the safe one for the use of the label
+/// (`label_use`): the top of its dimension in a label of data, and the bottom in a requirement. `frame` contains the
+/// values of the statement's variables.
 ///
 /// # Errors
 /// If the evaluation of a value fails for a reason such as spent fuel. A missing value is no error.

@@ -33,7 +33,7 @@ pub(super) fn is_within_limits(
         return false;
     };
     *fuel = left;
-    // The calls that count: those of the tools of the consent that were not withdrawn, and the judged one.
+    // The calls that count: those of the tools of the consent that were not withdrawn. The judged call always counts.
     let matches = |event: &Event| {
         event.tool().is_some_and(|tool| {
             let mut patterns = consent.query.tools.iter().map(|id| plan.patterns.get(id.0));
@@ -55,9 +55,9 @@ pub(super) fn is_within_limits(
     })
 }
 
-/// Returns the amount in an argument of a call. `argument` is the path to it. `None` if the call has no such argument,
-/// if its value cannot be summed exactly, or if a step of the path is not a key, since the path may then lead to
-/// several values.
+/// Returns the amount in an argument of a call. `argument` is the path to the amount. `None` if the call has no such
+/// argument, or if the value of the argument cannot be summed exactly. Also `None` if a step of the path is not a key,
+/// since the path may then lead to several values.
 fn exact_amount(call: &Event, argument: &TargetPath) -> Option<ExactAmount> {
     let document = &call.document;
     let node = argument.steps.iter().try_fold(0, |node, step| match step {

@@ -1,5 +1,5 @@
 //! Withdraws standing consents (`consent` statements of the policy) in a session. [`Monitor::withdraw_consents`] sets
-//! the whole set of withdrawn consents, and so restores the consents that the call does not name. The gateway passes
+//! the whole set of withdrawn consents, and so restores every consent that is not in the new set. The gateway passes
 //! the consents that an admin has frozen; a program that uses the Python package chooses them itself.
 //!
 //! A withdrawn consent applies to no verdict from then on, and a permit that relied on it is judged again. The policy
@@ -13,8 +13,8 @@ use super::Monitor;
 ///
 /// Standing consents can be withdrawn in the session, and restored.
 impl Monitor {
-    /// Withdraws the consents on these lines of the policy, counted from 1, and restores all others. Returns whether
-    /// the set has changed.
+    /// Withdraws the consents that begin on these lines of the policy, counted from 1, and restores all others. A line
+    /// on which no consent begins has no effect. Returns whether the set of withdrawn consents has changed.
     pub fn withdraw_consents(&mut self, lines: &BTreeSet<usize>) -> bool {
         let consents = self.policy.plan.consents.iter();
         let withdrawn = consents.filter(|consent| lines.contains(&self.policy.line(&consent.span)));

@@ -100,7 +100,8 @@ impl Monitor {
     /// flow to `view`. False if the event or the region does not exist.
     fn is_shown(&self, event: EventId, node: NodeId, view: &Label) -> bool {
         let Some(document) = self.trace.event(event).map(|event| &event.document) else { return false };
-        // The region and all regions that contain it, up to the root, which is its own parent.
+        // The region and all regions that contain it, up to the root, which is its own parent. `take` below bounds
+        // their number by that of all nodes.
         let ancestors = std::iter::successors(Some(node), |id| {
             document.node(*id).map(|node| node.parent).filter(|parent| parent != id)
         });

@@ -1,7 +1,7 @@
 //! Saves and restores the labels of stores (external state that tools write and read) across sessions.
 //!
-//! One conversation stores an untrusted page in a memory server, and the next reads it back as its own notes. So each
-//! session needs the labels of what earlier sessions with the same external state wrote.
+//! For example, one conversation stores an untrusted page in a memory server, and the next one reads the page as its
+//! own notes. So each session needs the labels of what earlier sessions with the same external state wrote.
 //! [`Monitor::external_state_record`] returns these labels as JSON, and [`Monitor::join_external_state`] joins them
 //! into the stores of another session. In between, the caller persists the record; it also decides which sessions share
 //! a record. No function of this module lowers a recorded label; a caller that discards a record should log that.
@@ -37,10 +37,10 @@ impl std::error::Error for ExternalStateError {}
 ///
 /// The labels of stores outlive a session: a record brings them into the next one.
 impl Monitor {
-    /// Returns the record of the external state as JSON, which later sessions join into theirs. It contains the label
-    /// of every store that this session or an earlier one has written to or raised, with the stamp of the last write.
-    /// It also contains the declarations of stores in the policy, and the lower bound on the labels of all stores
-    /// (`floor`).
+    /// Returns the record of the external state as JSON, which later sessions join into theirs. It contains each store
+    /// that this session or an earlier one has written to, or whose label it has raised: the label of the store, and
+    /// the stamp of the last write. It also contains the declarations of stores in the policy, and the lower bound on
+    /// the labels of all stores (`floor`).
     pub fn external_state_record(&self) -> Value {
         let (plan, space) = (&self.policy.plan, self.policy.space());
         let stores = self.stores.records().map(|StoreRecord { declared, server, label, stamp }| {
@@ -77,8 +77,9 @@ impl Monitor {
     /// Joins the record of earlier sessions into the stores of this one. If the record shows that another session has
     /// written to a store, approvals that refer to the store become void.
     ///
-    /// # Errors If the record is malformed. The labels of the stores are then unchanged and may be too low, so the
-    /// session should not begin.
+    /// # Errors
+    /// If the record is malformed. The labels of the stores are then unchanged and may be too low, so the session
+    /// should not begin.
     pub fn join_external_state(&mut self, record: &Value) -> Result<(), ExternalStateError> {
         let policy = Arc::clone(&self.policy);
         let (plan, space) = (&policy.plan, policy.space());

@@ -35,8 +35,8 @@ impl Monitor {
         self.push_event(TraceEntry::tool_error(call_id, content), view, &floors, is_failure)
     }
 
-    /// Returns the label of the message that a call failed. Whether a call fails may depend on anything that its
-    /// answer could contain, so this is the greatest label that any answer of the call may carry: the join of
+    /// Returns the label of the event that reports the failure of a call. Whether a call fails may depend on anything
+    /// that its answer could contain, so this is the greatest label that any answer of the call may carry: the join of
     ///
     /// * the labels of the call, of its verdict and of the stores that it reads,
     /// * the greatest label that the policy allows for an answer of the tool: top in each dimension for which no

@@ -1,4 +1,4 @@
-//! Judges hypothetical calls, and labels hypothetical events, on a copy of the monitor, which leaves the session
+//! Judges hypothetical calls, and labels hypothetical events, on a copy of the monitor, so that the session stays
 //! unchanged. `flowgate-guard`, `flowgate-mcp` and the watch mode of the gateway use these methods:
 //!
 //! * [`Monitor::would_permit`] decides whether calls would be permitted, without adding them to the trace. The guard
@@ -67,6 +67,7 @@ impl Monitor {
                 Verdict::Confirm(question) => Some(question),
                 Verdict::Permit(_) | Verdict::Deny(_) => None,
             };
+            // A dropped permit and a question both take their call out of the trace, so it is judged again, and runs.
             fork.run_if_approved(entry, attribution);
             question
         });

@@ -23,8 +23,8 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
         let statements = statements.iter().filter_map(|index| plan.labels.get(*index));
         statements.filter(|statement| covers_frame(statement))
     };
-    // The frame has the label of the content where no statement names the event itself. If there are statements about
-    // both, the frame can have a part of each label.
+    // In each dimension, the frame has the label of a statement about the event itself, or of one about the content if
+    // there is none. With statements of both kinds, the frame can have the labels of both, in different dimensions.
     let is_mixed = covering().any(|statement| statement.target.steps.is_empty())
         && covering().any(|statement| !statement.target.steps.is_empty());
     // The label that each of these statements grants the frame of an event that is shown.
@@ -69,11 +69,11 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
         .fold(granted, |joined, index| joined.join(&space.restrict(&default, single(index))))
 }
 
-/// Returns whether a statement labels an event as a whole, and with that its existence: its target is the event (slot
-/// 0) or all of its content, and not a part that a pattern captures there.
+/// Returns whether a statement labels an event as a whole, and with that its existence: its target is the event (the
+/// variable in slot 0) or all of its content, and not a part that a pattern captures there.
 fn covers_frame(statement: &LabelStatement) -> bool {
     let is_whole = match statement.target.steps.as_slice() {
-        // `out[*]` names the content among the fields of the event.
+        // `out[*]` is each field of the event, and so also the content.
         [] | [TargetStep::Each] => true,
         [TargetStep::Key(name)] => **name == *"content",
         _ => false,

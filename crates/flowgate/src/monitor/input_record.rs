@@ -1,5 +1,6 @@
-//! Records the inputs of a monitor: events with their [`Floors`], calls with their attributions, and which calls ran.
-//! From the record, [`Monitor::rejudge`](super::Monitor::rejudge) judges the same session under another policy.
+//! Records the inputs of a monitor: declared tools, events with their [`Floors`], calls with their attributions, which
+//! calls ran, and records of the external state. From these inputs,
+//! [`Monitor::rejudge`](super::Monitor::rejudge) judges the same session under another policy.
 //!
 //! Nothing is recorded unless the program, such as the gateway, calls
 //! [`Monitor::record_inputs`](super::Monitor::record_inputs) before the first event, since the record holds a copy of
@@ -11,7 +12,7 @@ use super::{Attribution, Floors, Monitor};
 use crate::label::Label;
 use crate::trace::{EventBody, EventId, Tool, TraceEntry};
 
-/// One input of a monitor, in the order in which the monitor was given them.
+/// One input of a monitor. The record has the inputs in the order in which the monitor received them.
 #[derive(Debug, Clone)]
 pub(super) enum MonitorInput {
     /// A tool that was declared.

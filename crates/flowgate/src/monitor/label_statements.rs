@@ -69,8 +69,8 @@ impl Monitor {
     /// Applies the label statements of an event so that the result does not depend on their order. A statement can read
     /// regions of the event to decide which label it gives ([`LabelGrant`]). If a later statement raises the label of
     /// a region that was read, the earlier decision relied on a label that was too low, so all statements are applied
-    /// again. Each such round begins with the event as it was before the first one, but remembers the labels that the
-    /// regions which were read had reached. The rounds end when no such label is raised any more.
+    /// again. Each round begins with the event as it was before the first round, but remembers which label each region
+    /// that was read has reached. The rounds end when no label of such a region is raised any more.
     ///
     /// If there are more rounds than statements, the conditions of statements depend on each other's labels in a cycle,
     /// and the event is labelled top. `reasons` receives the problems with statements, for the author of the policy.
@@ -290,7 +290,7 @@ impl Monitor {
     ) -> Result<Vec<NodeId>, EvalError> {
         let mut evaluator = builtin::evaluator(plan, &self.trace, fuel, MissingValueMode::IsNone)
             .with_inputs(&self.parameters, &self.answers);
-        // A missing value does not rule a region out.
+        // A definition that cannot be computed because a value is missing does not rule a region out.
         evaluator.doubt_restricts = true;
         // A name that a condition defines matters only if the values of a variable are computed from it. Sets of slots
         // are represented by bits, one for each slot.
@@ -313,7 +313,7 @@ impl Monitor {
             // `false`: the search for further matches continues.
             Ok(false)
         });
-        // Where a domain cannot be evaluated, the statement refers to no region.
+        // Any other error is ignored: where a domain cannot be evaluated, the statement refers to no region.
         if result == Err(EvalError::Fuel) {
             return Err(EvalError::Fuel);
         }

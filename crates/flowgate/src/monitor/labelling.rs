@@ -105,7 +105,7 @@ impl Monitor {
 
     /// Returns the source of an event: its base, its floor, and the statements that apply to its kind. For a message
     /// that a model wrote from a view, `view` is the label of this view; `seen` is the label of everything that the
-    /// agent had seen. If the event is an output that answers no running call, `reasons` receives the reason.
+    /// agent had seen. If the event is an output that [`Self::answered_call`] rejects, `reasons` receives the reason.
     fn source_of(
         &mut self,
         body: &EventBody,
@@ -133,7 +133,7 @@ impl Monitor {
                     view.map_or(PossibleInfluence::All, |view| PossibleInfluence::View(view, Vec::new()));
             }
             EventBody::Output(output) => match self.answered_call(&output.call_id) {
-                // Anybody can have written an output that answers no running call, so it is top.
+                // Anybody can have written an output that is not the answer to a permitted call, so it is top.
                 Err(problem) => {
                     let top = self.policy.plan.space.top();
                     source.is_unsolicited = true;
@@ -172,6 +172,7 @@ impl Monitor {
     /// Returns what is wrong with the output.
     fn answered_call(&mut self, call_id: &str) -> Result<EventId, &'static str> {
         let calls: Vec<EventId> = self.trace.calls_with_id(call_id).collect();
+        // A call has the status `Done` as soon as it is redeemed: its tool runs, or has run.
         match calls.as_slice() {
             [] => Err("no call of the session has the id that the output names, so the output is labelled \
                 top; send the output with the id of its call"),
@@ -194,9 +195,9 @@ impl Monitor {
         }
     }
 
-    /// Raises the labels of an event to its floors: those of its `source`, and those that the caller gave
-    /// (`caller_floors`). This comes last, since no statement may lower a label below a floor. `is_failure` states
-    /// whether the event is the outcome of a failed call.
+    /// Raises the labels of an event to its floors: those of its `source`, and those that the program which pushed the
+    /// event gave (`caller_floors`). Must be called after all statements were applied, since none may lower a label
+    /// below a floor. `is_failure` states whether the event is the outcome of a failed call.
     fn raise_to_floors(
         &mut self,
         id: EventId,
@@ -207,8 +208,9 @@ impl Monitor {
         let policy = Arc::clone(&self.policy);
         let plan = &policy.plan;
         let tool = source.tool.as_ref();
-        // The outcome of a failed call depends on what any answer of its tool would depend on. The caller's floor
-        // includes this label, but also covers the content of a possible answer; `origin.raised` records only this label.
+        // For the outcome of a failed call, `origin.raised` records only the label that every answer of the tool
+        // carries because of rules. The caller's floor includes this label, but also covers the content of a possible
+        // answer.
         let of_any_answer = tool.filter(|_| is_failure).map(|tool| self.output_floor(tool));
         // The call, if a part of its output may be independent of arguments.
         let is_independent = tool.is_some_and(|tool| self.has_independent_output(tool));

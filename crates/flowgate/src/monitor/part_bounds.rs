@@ -59,8 +59,8 @@ impl PossibleGrant {
 }
 
 /// Returns an upper bound on the label of what a view at `bound` shows in the place of the region at `path`, whatever
-/// the region contains. `statements` label events of this kind, each without a condition. The result flows to `bound`,
-/// and depends on nothing but the policy.
+/// the region contains. `statements` are the indices of the `label` statements for the kind of the event; none of them
+/// has a condition. The result flows to `bound`, and depends on nothing but the policy.
 ///
 /// A region has in each dimension the label of the innermost statement that names the dimension. So the label that a
 /// statement grants in a dimension counts only if a region can have this label and be shown. There are two conditions.

@@ -57,8 +57,8 @@ impl Monitor {
         }
     }
 
-    /// Appends an event that is not the outcome of a failed call. `view` is set for a message that a model generated
-    /// from a view. Returns the event and the findings of rules about it.
+    /// Appends an event that is not the outcome of a failed call, as [`push_event`](Self::push_event) does. `view` is
+    /// set for a message that a model generated from a view. Returns the event and the findings about it.
     fn push_with_view(
         &mut self,
         entry: TraceEntry,

@@ -50,10 +50,11 @@ struct EvidencePlaces {
 ///
 /// The evidence that a person receives with a question.
 impl Monitor {
-    /// Returns evidence about the values of a question's call that untrusted text may have chosen. For each value, a
-    /// sentence says where it occurs in the regions that flow to the label of the question. Values beyond the
+    /// Returns evidence about those values of a question's call that untrusted text may have chosen. For each value, a
+    /// sentence says where the value occurs in the regions that flow to the label of the question. Values beyond the
     /// first `MAX_VALUES`, and those whose length is not in `LENGTHS`, are not searched for; a last sentence states
-    /// their number. Arguments with the role of content, such as the body of a mail, are ignored.
+    /// their number. Arguments with the role of content, such as the body of a mail, are ignored. Empty if the call has
+    /// no valid arguments, or no value of this kind.
     pub fn question_evidence(&self, question: &Question) -> Vec<String> {
         let Some(call) = question.call() else { return Vec::new() };
         let Ok(arguments) = &call.arguments else { return Vec::new() };
@@ -154,6 +155,7 @@ impl Monitor {
             }
             EventBody::Output(_) => {
                 let call = event.call.and_then(|call| self.trace().event(call));
+                // Empty for an output that answers no call.
                 let tool = call.and_then(|call| call.tool()).map(ToString::to_string).unwrap_or_default();
                 if is_trusted && text == value {
                     found.trusted_answer.get_or_insert(tool);

@@ -110,8 +110,8 @@ fn is_about_decision(reason: &Reason) -> bool {
     reason.part.as_deref().is_some_and(|part| argument_of(part).is_none())
 }
 
-/// Returns the words for the argument that a reason is about: its role and its name. `None` if the reason is not about
-/// an argument.
+/// Returns the words for the argument, or the part of one, that a reason is about: its role, if it has one, and its
+/// printed path. `None` if the reason is not about an argument of the call.
 fn argument_name(policy: &Policy, call: &Call, reason: &Reason) -> Option<String> {
     let part = reason.part.as_deref()?;
     // `argument` is the part as it is printed, such as `to[0]`, and `name` the argument that it is in, such as `to`.

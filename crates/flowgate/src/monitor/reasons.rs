@@ -1,5 +1,5 @@
-//! Turns matches of a policy's rules into reasons: of the verdict for a call, and of a finding for any other event. The
-//! monitor calls [`Monitor::match_rules`] for each call and each event.
+//! Turns the matches of a policy's rules with an event into reasons. The monitor calls [`Monitor::match_rules`] for
+//! each event: the reasons about a call become a part of its verdict, and those about any other event become findings.
 
 use super::{Monitor, Reason, ReasonKind};
 use crate::eval::{EvalError, Evaluator, Frame, Value};
@@ -14,9 +14,9 @@ const MAX_MATCHES: usize = 100;
 
 impl Monitor {
     /// Matches the rules of the policy against the event `id`. Returns one reason for each match that the event
-    /// completes. Also returns a reason for each rule that cannot be evaluated, which denies unless the rule only logs,
-    /// and a reason to deny for each rule that exempts the tool of the event by a pattern that matches tools of two
-    /// servers.
+    /// completes. Also returns a reason for each rule that cannot be evaluated; this reason denies, unless the rule
+    /// only logs and fuel is left. If a rule exempts the tool of the event by a pattern that matches tools of two
+    /// servers, there is a reason to deny as well. `fuel` is the number of evaluation steps that are left.
     pub(super) fn match_rules(&mut self, id: EventId, fuel: &mut u64) -> Vec<Reason> {
         let policy = std::sync::Arc::clone(&self.policy);
         let plan = &policy.plan;

@@ -5,8 +5,9 @@ use crate::eval::{Frame, Value};
 use crate::policy::plan::{CompiledExpr, CompiledQuery, LabelStatement, TargetPath, TargetStep};
 use crate::trace::{Document, EventId, NodeContent, NodeId, Path, PathStep, Trace};
 
-/// Returns the path from the event to the region that a statement labels. If the statement iterates over rows, the
-/// path leads to the list of rows, to each of them, and on to the region. `None` if the rows are a computed value.
+/// Returns the path from the event to the region that a statement labels. If the statement iterates over rows (the
+/// items of a list in the event), the path leads to the list, to each row, and on to the region. `None` if the list is
+/// a computed value.
 pub(super) fn statement_path(statement: &LabelStatement) -> Option<Vec<TargetStep>> {
     let variables = &statement.query.variables;
     // Slot 0 of a query is the event; any other root is a variable that ranges over rows. The loop goes from the region
@@ -56,9 +57,10 @@ fn agrees_with(steps: &[TargetStep], path: &Path) -> bool {
     steps.iter().zip(&path.0).all(matches)
 }
 
-/// Returns the texts of an event that are at a place where the statement expects a list or a map. It is unknown to which
-/// part of such a text the statement refers, so the caller applies the statement to the whole text. The result contains
-/// the whole event (node 0) if the event was not divided, or if the path of the statement is unknown.
+/// Returns the texts of an event that are at a place where the statement expects a list or a map. A number and a
+/// Boolean count as texts here. It is unknown to which part of such a text the statement refers, so the caller applies
+/// the statement to the whole text. The result contains the whole event (node 0) if the event was not divided into its
+/// fields although the statement names a part of a field, or if the path of the statement is unknown.
 pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement) -> Vec<NodeId> {
     let Some(steps) = statement_path(statement) else { return vec![0] };
     let is_text = |node: NodeId| {
@@ -71,8 +73,8 @@ pub(super) fn unstructured_texts(document: &Document, statement: &LabelStatement
         texts.extend(nodes.iter().copied().filter(|node| is_text(*node)));
         nodes = nodes.iter().flat_map(|node| child_nodes(document, *node, step)).collect();
     }
-    // An output whose text and structured form differ, or that is too large, was not divided either. A path of one step
-    // names a whole field, such as `content`, which exists nevertheless.
+    // An event that is too large, or an output whose text and structured form differ, was not divided. A path of one
+    // step names a whole field, such as `content`, which exists nevertheless.
     if steps.len() > 1 && (document.twins_differ || document.is_oversize) {
         texts.push(0);
     }

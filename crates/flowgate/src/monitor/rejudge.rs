@@ -6,8 +6,8 @@
 //!
 //! * A step that was shown a view carries the join of the new labels of what was in the view.
 //! * A floor (a lower bound on the label of an event, see [`Floors`]) that the caller knew, such as the label of quoted
-//!   text, is translated by the names of its elements. It does not raise a dimension that the first policy did not
-//!   have.
+//!   text, is translated by the names of its elements. It does not raise a dimension that the policy of the recorded
+//!   session did not have.
 //! * Extern predicates have the answers that were recorded. If the recorded session did not ask a predicate about a
 //!   value, there is no answer.
 //!
@@ -52,8 +52,8 @@ pub struct RejudgedCall {
 impl Monitor {
     /// Judges the session of this monitor again under `policy`. Calls `goes_on` before each input, so that the caller
     /// can stop a long run. Returns `None` if `goes_on` returns false, or if this monitor has not
-    /// [recorded](Self::record_inputs) its inputs. Leaves this monitor unchanged. The time is at most the product of
-    /// the numbers of events and of different views.
+    /// [recorded](Self::record_inputs) its inputs. Leaves this monitor unchanged. The time grows at most with the
+    /// number of events times the number of different views.
     pub fn rejudge(&self, policy: Arc<Policy>, goes_on: &mut dyn FnMut() -> bool) -> Option<RejudgedSession> {
         let mut monitor = Self::with_limits(policy, self.limits);
         monitor.parameters = self.parameters.clone();
@@ -124,7 +124,8 @@ struct Rejudgement<'a> {
 
 impl Rejudgement<'_> {
     /// Applies one recorded input to the new session: judges a call again, pushes an event with its translated floors
-    /// and view, or marks as run a call that ran in the recorded session.
+    /// and view, or marks as run a call that ran in the recorded session. Declared tools, records of the external state
+    /// and permissions of a further output are repeated unchanged.
     fn apply(&mut self, input: &MonitorInput) {
         match input {
             MonitorInput::Declared(tool) => self.session.monitor.declare_tools([tool]),
@@ -169,8 +170,8 @@ impl Rejudgement<'_> {
             // The label of a failed call's outcome follows from the policy, so the new policy determines it.
             (EventBody::Output(output), true) => Floors::from(monitor.failure_label(&output.call_id)),
             _ => {
-                // A floor within `rule_floor` follows from the rules of the recorded session's policy alone. It is
-                // dropped, since the rules of the new policy have their own floor (`own`).
+                // A floor that flows to `rule_floor` follows from the rules of the recorded session's policy alone. It
+                // is dropped, since the rules of the new policy have their own floor (`own`).
                 let own = monitor.rule_floor(&entry.body);
                 let kept = if floors.whole.flows_to(rule_floor) { Label::BOTTOM } else { floors.whole };
                 let whole = own.join(&self.translated_floor(kept));

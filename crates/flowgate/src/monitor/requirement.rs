@@ -1,13 +1,12 @@
 //! Computes the requirement of a call (the greatest label that it, and each of its arguments, may carry), and the
 //! reasons against a call that exceeds it.
 //!
-//! Each `require` bounds the dimensions that it names. A dimension without a bound must be at its bottom, so
-//! a tool that no statement mentions may be called only with trusted and public data. A bound on one argument
-//! also bounds the decision to make the call. `payload` exempts an argument from integrity, and from nothing else. `consent`
-//! exempts an argument from confidentiality, if nothing untrusted influenced the call (robust
-//! declassification: an attacker who could choose the destination, or what is released, could otherwise
-//! exploit the consent). [`super::call_examination`] calls [`Monitor::check_requirements`] for each call, after
-//! [`super::endorsement`].
+//! Each `require` bounds the dimensions that it names. A dimension without a bound must be at its bottom, so a tool
+//! that no statement mentions may be called only with trusted and public data. A bound on one argument also bounds the
+//! decision to make the call. `payload` exempts an argument from integrity, and from nothing else. `consent` exempts an
+//! argument from confidentiality, if nothing untrusted influenced the call (robust declassification: an attacker who
+//! could choose the destination, or what is released, could otherwise exploit the consent). [`super::call_examination`]
+//! calls [`Monitor::check_requirements`] for each call, after [`super::endorsement`].
 
 use super::argument_path::argument_of_node;
 use super::computed_label::compute_label;
@@ -67,9 +66,9 @@ struct UpperBound {
 }
 
 impl Monitor {
-    /// Compares every part of the call `event` with the label that the part may carry, and returns the reasons against
-    /// the call. `applicable` are the statements that apply to the tool, and `attribution` states what the call depends
-    /// on.
+    /// Compares every part of the call `event` with the label that the part may carry. Returns the reasons against the
+    /// call, what a consent covers, and which statements applied. `applicable` are the statements that apply to the
+    /// tool, and `attribution` states what the call depends on.
     ///
     /// Names that the requirements of the call introduce do not stay in the name table: no data carries them yet, and
     /// otherwise calls that an observer cannot see could fill the table.

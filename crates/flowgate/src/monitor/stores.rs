@@ -2,8 +2,8 @@
 //! label of a store when a call writes to the store, and joins this label into the outputs of calls that read it.
 //!
 //! Text that is written to a store keeps its label when it is read again. Otherwise a tool that may carry private text
-//! could pass it to one whose output is public (section 6.2 of the paper RTBAS). The tools of a server that no `store`
-//! statement mentions share one store.
+//! could pass it to one whose output is public (section 6.2 of the paper RTBAS). Those tools of a server that no
+//! `store` statement mentions share one store.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Computes what the policy says about a tool before any call. This is the label up to which its calls can be
-//! permitted, the label that its outputs can carry, and which arguments are payload, endorsed or covered by a consent.
-//! `flowgate-guard` chooses the label of a step by these bounds: initially, a step is shown only regions that flow to
-//! the strictest requirement of the tools on offer.
+//! Computes what the policy says about a tool before any call: up to which label its calls can be permitted, which
+//! label its outputs can carry, and which arguments are payload, endorsed or covered by a consent. `flowgate-guard`
+//! chooses the label of a step by these bounds: initially, a step is shown only regions that flow to the strictest
+//! requirement of the tools on offer.
 //!
 //! If a step is to be shown more, [`Monitor::raise_stores_for_view`] first raises the labels of the stores that its
 //! calls could write to. That a call writes nothing can also depend on what was shown, so the stores are raised even if
@@ -32,9 +32,9 @@ impl Monitor {
         bounds.fold(plan.space.top(), |strictest, bound| plan.space.greatest_below(&strictest, &bound))
     }
 
-    /// Returns the clearance of an endpoint that reads prompts, such as a model: the greatest label that
-    /// every `require` of the tool `flowgate/ENDPOINT` allows, in the dimensions that it bounds. `None` if no
-    /// statement names the endpoint.
+    /// Returns the clearance of an endpoint that reads prompts, such as a model: the greatest label that every
+    /// `require` for the tool `flowgate/ENDPOINT` allows. It is top in a dimension that none of these statements
+    /// bounds. `None` if no statement names the endpoint.
     ///
     /// Patterns that match tools of every server do not count: they are about tools that act, and an endpoint only
     /// reads. A `require` for an argument does not count either.
@@ -166,8 +166,9 @@ impl Monitor {
 
     /// Returns the arguments of this tool that `endorse` statements are about, by name. The number of an argument is an
     /// upper bound, in bits, on what the author of an endorsed value decides by choosing it: `n` bits mean that at most
-    /// `2^n` values are endorsed. Arguments without such a bound are omitted, and statements with a pattern that
-    /// matches tools of two servers do not count. Whether a value is endorsed depends on the call.
+    /// `2^n` values are endorsed. Statements without such a bound, and those with a pattern that matches tools of two
+    /// servers, do not count; an argument with no other statement is omitted. Whether a value is endorsed depends on
+    /// the call.
     pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
@@ -189,9 +190,12 @@ impl Monitor {
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
-    /// the trace are. True if no rule except a `log` rule can stop calls of the tool, no `require` for the tool can
-    /// fail (see `cannot_fail`), and the label flows to the greatest label at which the policy permits the decision to
-    /// call the tool (`decision_bound`). `false` can also mean that this is unknown.
+    /// the trace are. `false` can also mean that this is unknown. True under three conditions:
+    ///
+    /// * no rule can stop calls of the tool; `log` rules stop none;
+    /// * no `require` for the tool can fail (see `cannot_fail`);
+    /// * the label flows to the greatest label at which the policy permits the decision to call the tool
+    ///   (`decision_bound`).
     pub fn permits_any(&self, tool: &Tool, label: &Label) -> bool {
         // `named` is the name that the rule requires of the tool; without one, it may be any tool.
         let can_stop = |variable: &EventVariable| {
@@ -254,9 +258,9 @@ impl Monitor {
         })
     }
 
-    /// Returns the least label that every output of a tool carries because rules can stop it. Whether a rule
-    /// stops an output is observable, and depends on what the rule looks at, in the output and in other
-    /// events. A rule that looks at no other events (`ObservedEvents::Nothing`) still looks at the output itself.
+    /// Returns the least label that every output of a tool carries because rules can stop outputs of the tool. Whether
+    /// a rule stops an output is observable, and depends on what the rule reads in the output and in other events. A
+    /// rule that reads no other events (`ObservedEvents::Nothing`) still reads the output itself.
     ///
     /// The label does not cover outputs that are errors, since their text is top. A rule could stop such an error, and
     /// any hidden output could be one. So if a rule can stop outputs of the tool, [`view_label`](Self::view_label)

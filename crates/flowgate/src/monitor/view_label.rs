@@ -10,8 +10,9 @@
 //! * the bound, if the label of what was read or joined does not flow to the bound;
 //! * if the label of the region depends on the form of a hidden text, such as whether it can be read as a list: the
 //!   greatest label that a view could show in its place instead, or the bound if conditions decide as well;
-//! * for a whole answer, the greatest label that another answer could have had in its place: whether a tool returned an
-//!   error is hidden with the answer. The bound, if a rule can stop answers of the tool.
+//! * for a whole answer, the greatest label that another answer could have had in its place, since whether the tool
+//!   returned an error is hidden with the answer; or the bound, if a rule can stop answers of the tool, or if a
+//!   statement reads text to decide how it labels them.
 //!
 //! A label that the policy states without a condition contributes nothing. `docs/guard.md` ("Labels that float") has
 //! the proof.
@@ -96,12 +97,13 @@ impl Monitor {
         let raised = up_to_bound(document.origin.raised).join(&space.greatest_below(&ambiguous, bound));
         // Whether all of an answer is hidden, and not only a part of it.
         let is_answer = matches!(event.body, EventBody::Output(_)) && (node == 0 || path == content);
-        // An answer that a rule stops is hidden from every view below the top. Whether the rule stops an error depends
-        // on the text of the error.
+        // Whether a rule can stop answers of the tool. A stopped answer is hidden from every view below the top, and
+        // whether a rule stops an error depends on the text of the error.
         let can_be_stopped = || {
             let tool = event.call.and_then(|call| self.trace.event(call)).and_then(|call| call.tool());
             tool.is_some_and(|tool| self.rules_about_outputs(tool).next().is_some())
         };
+        // Another answer could have had any label up to the bound, if a rule or a statement reads the text of answers.
         if is_answer && (can_be_stopped() || statements().any(|statement| statement.reads)) {
             return *bound;
         }
@@ -131,8 +133,8 @@ impl Monitor {
         }
     }
 
-    /// Returns an upper bound on the labels of two kinds of answers that a view at `bound` could show in place of
-    /// `event`, and whose labels do not follow from statements about their content. The first is the report of a failed
+    /// Returns an upper bound on the labels of two kinds of answers. A view at `bound` could show them in place of
+    /// `event`, but their labels do not follow from statements about their content. The first is the report of a failed
     /// call. The second is an answer whose text and structured form differ; it carries the labels of those `statements`
     /// that are about the structured form. The result flows to `bound`.
     fn label_outside_content(&self, event: &Event, statements: &[&LabelStatement], bound: &Label) -> Label {

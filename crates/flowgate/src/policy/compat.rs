@@ -32,8 +32,8 @@ const LISTS: &[&str] = &[
 ];
 
 /// Returns a warning for each expression that invariant-ai reads differently, in the statements that invariant-ai has:
-/// rules, predicates and constants. A policy with a lattice gets no warning, since only Flowgate has lattices and the
-/// policy was therefore not written for invariant-ai.
+/// rules, predicates and constants. `source` is the text of the policy. A policy with a lattice gets no warning, since
+/// only Flowgate has lattices and the policy was therefore not written for invariant-ai.
 pub(super) fn warnings(file: &PolicyFile, source: &str) -> Vec<Diagnostic> {
     let mut check = CompatibilityCheck { source, warnings: Vec::new() };
     if file.statements.iter().any(|statement| matches!(statement.kind, StatementKind::Lattice { .. })) {
@@ -65,8 +65,8 @@ impl CompatibilityCheck<'_> {
         self.warnings.push(Diagnostic::warning(code, span.clone(), message).help(help));
     }
 
-    /// Checks the lines of a body. In invariant-ai, a condition whose value is a list, a text or a number never holds,
-    /// whereas in Flowgate it holds unless the value is empty or 0.
+    /// Checks the lines of a body and their expressions. Warns about each condition whose value is a list, a text or a
+    /// number: in invariant-ai it never holds, whereas in Flowgate it holds unless the value is empty or 0.
     fn check_lines(&mut self, lines: &[BodyLine]) {
         for line in lines {
             if let BodyLine::Condition(expr) = line

@@ -255,10 +255,10 @@ impl<'p> StatementPaths<'p> {
     }
 
     /// Records the tool patterns to which the lines of a body restrict variables, for the variables that `is_declared`
-    /// accepts. If several lines restrict a variable, its tool must match a pattern of each line. The patterns are
-    /// nevertheless collected in one list, of which the tool matches at least one: the list may admit more tools than
-    /// the lines do. A pattern restricts nothing in a negation, or in an `or` whose parts do not all restrict the same
-    /// variable.
+    /// accepts. If several lines restrict a variable, its tool must match a pattern of each line. All these patterns
+    /// are nevertheless collected in one list. A tool that matches one pattern of the list counts as possible, so the
+    /// list may admit more tools than the lines do. A pattern restricts nothing in a negation, or in an `or` whose
+    /// parts do not all restrict the same variable.
     fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
         for line in &body.lines {
             let BodyLine::Condition(condition) = line else { continue };

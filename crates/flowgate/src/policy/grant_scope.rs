@@ -6,7 +6,7 @@ use std::fmt;
 
 /// For how long a person's approval may hold, from the shortest to the longest: `grant ...` of a statement.
 ///
-/// The list is exhaustive on purpose: a program has to know what an approval covers.
+/// The enum is exhaustive on purpose: a program has to know what an approval covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum GrantScope {
     /// For one call: the statement has no `grant`.
@@ -37,7 +37,8 @@ impl GrantScope {
 }
 
 impl fmt::Display for GrantScope {
-    /// Writes the scope in the words of the policy language: `conversation`, `30 days`.
+    /// Writes the scope in the words of the policy language: `conversation`, `30 days`. The scope of a statement
+    /// without `grant` has no word there, and is written as `call`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call => f.write_str("call"),

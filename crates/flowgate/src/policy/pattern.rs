@@ -145,7 +145,7 @@ impl ToolPattern {
             // Both patterns name one tool.
             (Some(one), Some(two)) => !self.matches(&two) && !other.matches(&one),
             _ if excludes_named(self, other) || excludes_named(other, self) => true,
-            // Names with `*` are disjoint if their parts before the first `*` differ.
+            // Two names with `*` are disjoint if neither of their parts before the first `*` begins with the other.
             _ if self.qualified == other.qualified && is_glob(self) && is_glob(other) => {
                 let before_star =
                     |pattern: &Self| pattern.source.split('*').next().unwrap_or_default().to_owned();

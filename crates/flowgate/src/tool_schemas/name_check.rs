@@ -335,7 +335,7 @@ impl MissingName<'_> {
 }
 
 /// Returns the variable with which the path of a region begins. For `capture(PATH, ...)`, this is the variable of the
-/// path in it.
+/// path in it. `None` if the expression is no path.
 fn root_variable(target: &Expr) -> Option<&str> {
     match &*target.kind {
         ExprKind::Name(name) => Some(name),

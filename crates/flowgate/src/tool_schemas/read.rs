@@ -110,7 +110,8 @@ pub(crate) fn read_list(text: &str) -> Result<ToolList, ToolListError> {
 }
 
 /// Reads one entry of a list. `place` is its location, for messages. `None` for a kind of tools that the provider of a
-/// model runs, such as `web_search`, whose names are unknown.
+/// model runs, such as `web_search`, whose names are unknown. Fails if the entry is no tool, or if the schema of its
+/// arguments or of its answers has no form of a schema.
 fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListError> {
     let Value::Object(object) = item else {
         return Err(ToolListError::new(

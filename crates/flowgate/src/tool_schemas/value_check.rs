@@ -1,6 +1,6 @@
-//! Walks the statements of a policy, and warns if a statement compares an argument with a constant that the argument
-//! can never equal, since the schema of the argument does not permit this value. [`ToolSchemas::diagnostics`] calls
-//! [`diagnostics`].
+//! Walks the statements of a policy, and warns about constants that an argument can never equal: a statement compares
+//! the argument with the constant, but the schema of the argument does not permit this value.
+//! [`ToolSchemas::diagnostics`] calls [`diagnostics`].
 
 use std::collections::BTreeSet;
 
@@ -93,10 +93,10 @@ impl ValueChecker<'_> {
         }
     }
 
-    /// Checks the constants with which one `side` of a comparison is compared. If the side is an argument, or with
-    /// `is_list` a list of values in an argument, reports each constant that the schemas do not permit there. Reports
-    /// nothing if the side is no argument, or if its schema does not list the permitted values. `paths` resolves the
-    /// names in the statement.
+    /// Checks the constants with which one `side` of a comparison is compared. The side must be an argument that is a
+    /// list (with `is_list`) or is not one (without). Reports each constant that the schemas do not permit as an item
+    /// of the list, or as the argument itself. Reports nothing if the side is no such argument, or if its schema does
+    /// not list the permitted values. `paths` resolves the names in the statement.
     fn check_values(&mut self, paths: &StatementPaths<'_>, side: &Expr, is_list: bool, constants: &[&Expr]) {
         let Some(path) = paths.path_of(side) else { return };
         let Some(steps) = path.below_arguments().filter(|steps| !steps.is_empty()) else { return };

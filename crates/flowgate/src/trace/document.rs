@@ -254,8 +254,8 @@ impl Document {
     }
 
     /// Sets the label of the frame to the label of the content, except in the dimensions in which a `label` statement
-    /// names the frame itself. The frame is the existence of the event and its error flag. So a statement that vouches
-    /// for the content of an output also vouches for the existence of the output.
+    /// names the frame itself. The frame is the existence of the event and its error flag. So a statement that gives
+    /// the content of an output a low label gives the existence of the output the same label.
     pub(crate) fn label_frame_by_content(&mut self, space: &Space) {
         let Some(content) = self.key(0, "content") else { return };
         let label = self.label_at(content);

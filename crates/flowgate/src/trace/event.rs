@@ -122,7 +122,7 @@ impl<B: Into<EventBody>> From<B> for TraceEntry {
 
 /// The content of an event, by kind.
 ///
-/// The list is exhaustive on purpose: a body that a program does not handle would have no label.
+/// The enum is exhaustive on purpose: a body that a program does not handle would have no label.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventBody {
     /// A message.

@@ -1,6 +1,6 @@
 //! Defines the reasons why an expression of a policy has no value. The caller of the evaluator decides what each
-//! reason means. The monitor denies a call if a rule fails, unless the rule only logs and fuel is left. A statement
-//! that grants something does not hold.
+//! reason means. If a rule fails, the monitor denies the call, unless the rule only logs and fuel is left. If a
+//! statement that grants something fails, it grants nothing.
 
 use std::fmt;
 

@@ -174,8 +174,9 @@ fn defence_line(defence: Defence) -> String {
     format!("Defence: {}, {}. {}", defence.name(), defence.enforcement().name(), defence.explanation())
 }
 
-/// Returns the message to the model: the goal of the attack, the defence, the forms in which a text can be written, the
-/// best and the latest attempts, and why the model's previous text was not used, if it was not.
+/// Returns the message to the model: the goal of the attack, the defence (with its policy, if it has one), the forms
+/// in which a text can be written, the best and the latest attempts, and why the model's previous text was not used,
+/// if it was not.
 fn message(briefing: &Briefing<'_>) -> String {
     let variants: Vec<String> = briefing.variants.iter().map(|variant| variant.name()).collect();
     let mut lines = vec![

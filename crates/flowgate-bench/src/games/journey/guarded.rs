@@ -162,8 +162,8 @@ struct JourneyTurn<'a, 'w, A> {
 }
 
 impl<A: Approver> JourneyTurn<'_, '_, A> {
-    /// Serves the conversation's needs until the turn is over: runs its calls, asks the model and the person. Returns the replies as one text, which
-    /// the next session can read as its history.
+    /// Serves the conversation's needs until the turn is over: runs its calls, asks the model and the person. Returns
+    /// the replies as one text, which the next session can read as its history. Fails if the model gives no answer.
     fn drive(&mut self, session: &mut Conversation) -> Result<String, ExecutionError> {
         loop {
             match session.need() {

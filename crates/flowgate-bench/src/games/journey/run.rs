@@ -69,8 +69,9 @@ impl TextAgent<'_> {
     }
 
     /// Runs a turn and returns the reply. It appends the model's messages and the answers of tools to the chat
-    /// `messages` until a message of the model calls no tool; the text of this message is the reply. After [`MESSAGES`]
-    /// messages with calls, the turn ends: the result is empty, and no reply is delivered.
+    /// `messages` until a message of the model calls no tool; the text of this message is the reply. After
+    /// [`MESSAGES`] messages with calls, the turn ends: the result is empty, and no reply is delivered. Fails if the
+    /// model gives no answer.
     fn turn(
         &self,
         messages: &mut Vec<Message>,

@@ -1,5 +1,6 @@
-//! Compares the defence with Flowgate's default method to each other defence on the same tasks, and computes whether a difference can be chance.
-//! `flowgate bench games` and `extended` print the comparisons with the figures.
+//! Compares one defence, the label defence that uses Flowgate's default method, with each other defence on the same
+//! tasks, and computes whether a difference can be chance. `flowgate bench games` and `extended` print the
+//! comparisons with the figures.
 
 use flowgate_guard::conversation::Method;
 use serde_json::Value;

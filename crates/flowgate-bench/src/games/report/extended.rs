@@ -39,6 +39,7 @@ fn table_list(all: &[ExtendedFigures], model: &str) -> Vec<Table> {
     let (games, defences) = (games(all), defences(all));
     let names: Vec<String> = defences.iter().map(|defence| defence.name()).collect();
     let header: Vec<&str> = ["game"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    // All games are played with the same number of pairs.
     let pairs = all.first().map_or(0, |row| row.figures.pairs);
     let of_measure = |(title, print): Column| {
         let rows: Vec<Vec<String>> = games

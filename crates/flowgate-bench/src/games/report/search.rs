@@ -16,9 +16,9 @@ pub fn search_text(searches: &[AttackSearch], queries: usize) -> String {
     texts(&[search_table(searches, queries), best_of_games(searches), best_of_defences(searches)])
 }
 
-/// Returns the tables of attack searches for the HTML page: those of [`search_text`], but the log has the best attempt
-/// on each task. Without searches, the list is empty. The limit of attempts in a title is the greatest number that a
-/// search needed.
+/// Returns the tables of attack searches for the HTML page: those of [`search_text`], but the log has the best
+/// attempt on each task. Without searches, the list is empty. The title of the first table states a limit of
+/// attempts; the limit is not known here, so the title has the greatest number of attempts that a search made.
 pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
     if searches.is_empty() {
         return Vec::new();
@@ -36,8 +36,8 @@ pub(super) fn search_tables(searches: &[AttackSearch]) -> Vec<Table> {
 /// The number of best attempts that the report has of each defence.
 const BEST: usize = 10;
 
-/// Returns the log with the best attempts of each defence over all of its tasks: those with the highest scores, and
-/// among equal scores the earliest.
+/// Returns the log with the [`BEST`] best attempts of each defence over all of its tasks: those with the highest
+/// scores, and among equal scores the earliest.
 fn best_of_defences(searches: &[AttackSearch]) -> Table {
     let mut defences: Vec<Defence> = Vec::new();
     for search in searches {

@@ -179,7 +179,8 @@ pub(super) const TOOLS: &[PrivacyTool] = &[
     },
 ];
 
-/// Returns the flights that have exactly this origin, destination and date; an empty list if there are none.
+/// Returns the flights that have exactly the origin `from`, the destination `to` and the `date` of the arguments; an
+/// empty list if there are none. It is an error if one of these arguments is missing.
 fn search_flights(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let wanted = [
         ("from", text(arguments, "from")?),

@@ -129,9 +129,9 @@ pub(super) const TOOLS: &[PrivacyTool] = &[
     },
 ];
 
-/// Sends money to a user: adds a transaction and lowers the balance, which must suffice. Returns the id of the
-/// transaction, which is `t` and a number. The date is always the same, so that runs can be repeated. A missing note is
-/// null.
+/// Sends the `amount` to the user `to`: adds a transaction and lowers the balance. It is an error if there is no such
+/// user, or the balance does not suffice. Returns the id of the transaction, which is `t` and a number. The date is
+/// always the same, so that runs can be repeated. A missing note is null.
 fn send_money(state: &mut Value, arguments: &Map<String, Value>) -> Result<Value, String> {
     let (to, amount) = (text(arguments, "to")?.to_owned(), number(arguments, "amount")?);
     // An unknown user is an error.

@@ -92,6 +92,7 @@ impl TypedDecision {
     fn objection_to_sum(&self, question: &Value) -> Option<String> {
         let SumADay { argument, .. } = self.terms.sum_a_day.as_ref()?;
         let amounts = amounts(question);
+        // The names in `amounts` are escaped as well.
         let argument = escaping::line(argument);
         (!amounts.contains(&argument)).then(|| {
             let which = match amounts.is_empty() {

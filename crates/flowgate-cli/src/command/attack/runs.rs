@@ -192,6 +192,7 @@ fn replaced_contents(content: &Value, document: &Document, injection: &str) -> V
 fn replaced_field(text: &str, document: &Document, id: NodeId, injection: &str) -> Option<(String, Value)> {
     let node = document.node(id)?;
     let span = node.span.clone().filter(|_| matches!(node.content, NodeContent::Scalar(Value::String(_))))?;
+    // `None` for a span outside the text or within a character, with which `replace_range` would panic.
     text.get(span.clone())?;
     let mut changed = text.to_owned();
     // The answer can be JSON, YAML or a Python literal: a text in quotation marks is written alike in all three.

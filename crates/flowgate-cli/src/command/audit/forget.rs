@@ -21,7 +21,7 @@ pub(super) fn run(
     key_file: Option<&Path>,
     output: &mut Console,
 ) -> Result<u8, InputError> {
-    // The functions below would create a missing key or log. So it is an error here if one does not exist.
+    // The functions below would create a missing key or a missing log, so a missing file is an error here.
     let key_file = key_file.map_or_else(|| file.with_extension("key"), Path::to_owned);
     for needed in [file, &key_file] {
         drop(input::open(needed)?);

@@ -17,6 +17,7 @@ use crate::progress::{INTERRUPTED, Progress};
 
 /// Runs the tasks under each method and prints the results. Returns [`INTERRUPTED`] after an interrupt, otherwise 0. A
 /// method whose runs are incomplete has no row. With `--resume`, the complete methods of an interrupted run are read.
+/// With `--dry-run`, only prints that no model is asked.
 pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, InputError> {
     let guards = if options.methods.is_empty() { Guard::ALL.to_vec() } else { options.methods.clone() };
     let suite = TaskSuite::new().map_err(InputError)?;

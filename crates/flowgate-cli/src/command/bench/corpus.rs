@@ -26,7 +26,8 @@ const MAX_FILE: u64 = 64 << 20;
 const MAX_ENTRIES: usize = 10_000;
 
 /// Runs the cases of the benchmark under each method, and prints the result. Returns 1 if an attack ran without a
-/// question under the method `everything`, [`INTERRUPTED`] after an interrupt, otherwise 0.
+/// question under the method `everything`, [`INTERRUPTED`] after an interrupt, otherwise 0. With `--dry-run`, reads the
+/// benchmark and only prints that no model is asked.
 pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, InputError> {
     let folder = Folder::open(&options.folder)?;
     let failed = |error: CorpusError| InputError(format!("{}: {error}", options.folder.display()));
@@ -114,7 +115,8 @@ impl Folder {
     }
 
     /// Returns the names of the entries of a folder for which `is_of_kind` returns true, sorted; none if there is no
-    /// such folder. A symbolic link to a folder is left out, since it could lead back to a folder above.
+    /// such folder. A symbolic link to a folder is left out, since it could lead back to a folder above. More than
+    /// [`MAX_ENTRIES`] names are an error.
     fn entry_names(&self, folder: &str, is_of_kind: fn(&Path) -> bool) -> Result<Vec<String>, CorpusError> {
         let path = self.path(folder);
         if !path.is_dir() {

@@ -156,8 +156,8 @@ struct ExtendedResults<'r> {
     is_interrupted: bool,
 }
 
-/// Prints the results in the format of the options: tables, CSV or a page of the figures, or a JSON document or JSON
-/// lines with the manifest (what the run was made with), each execution and the figures.
+/// Prints the results in the format of the options: tables, CSV or a page with the figures; a JSON document with the
+/// manifest (what the run was made with) and the figures; or JSON lines, which also have each execution.
 fn print(options: &ExtendedArgs, manifest: &Value, results: &ExtendedResults<'_>, output: &mut Console) {
     let ExtendedResults { figures, executions, searches, is_interrupted } = *results;
     let model = manifest.get("model").and_then(Value::as_str).unwrap_or_default();

@@ -37,9 +37,9 @@ pub(super) struct ModelFolders<'a> {
 }
 
 impl ModelFolders<'_> {
-    /// Returns the model whose name in a recorded run is `name`: the model that ships, if it has this name, or the model
-    /// of a folder whose digest is the last word of the name. `None` if there is no such model. The folder itself may have
-    /// been renamed since the run.
+    /// Returns the model whose name in a recorded run is `name`: the model that ships, if it has this name, or the
+    /// first model of the folders with the digest that is the last word of the name. `None` if there is no such model.
+    /// A folder may have been renamed since the run.
     fn find(&self, name: &str) -> Result<Option<LocalModel>, InputError> {
         if name == LocalModel::embedded_name() {
             return local_model::load(EMBEDDED.as_ref(), PROCESSOR).map(|(model, _)| Some(model));
@@ -63,8 +63,9 @@ fn problem(error: InputError) -> String {
 
 impl LocalModels for ModelFolders<'_> {
     /// Returns the reader of attention of a recorded run. `screener` is its description in the manifest of the run.
-    /// Loads the screener of `--screener`; without this option, trains the network again, if the run trained one.
-    /// Returns `None` if the run read a screener from a folder, or if its model is not found.
+    /// With `--screener`, loads the screener of this option. Without it, trains the network again, as the run did;
+    /// returns `None` if the run did not train a network but read a screener from a folder, or if its model is not
+    /// found.
     fn attention_reader(&self, screener: &Value) -> Result<Option<(AttentionReader, Value)>, String> {
         if let Some(folder) = self.screener {
             return saved_reader(folder, PROCESSOR).map(Some).map_err(problem);
@@ -97,6 +98,7 @@ impl LocalModels for ModelFolders<'_> {
                 ScreenerCases::Recorded { path, calls, limit, most: run.cases }
             }
         };
+        // Nothing interrupts the verification.
         let measured = measure(&model, run.model, run.seed, &cases, &|| false, &mut || false);
         let Some((manifest, results)) = measured.map_err(problem)? else { return Ok(None) };
         Ok(Some([manifest].into_iter().chain(saliency::lines(&results)).collect()))

@@ -138,10 +138,10 @@ fn remote_model(options: &BenchModelArgs) -> Result<Option<Box<dyn ChatModel>>, 
     server_model(options.api.api(), model, ("--url", url), options.key_from.as_deref()).map(Some)
 }
 
-/// Returns the model that drives the attacker of a search, with the key from the environment variable of
-/// `--attacker-key-from`, at most `--attacker-rate` requests in a minute, and its answers kept in the file of
-/// `--attacker-answers`; `None` if the options do not name both a model and its address. With a `counter`, nothing is
-/// sent: a double that says nothing takes the model's place, and its requests are counted.
+/// Returns the model that drives the attacker of a search; `None` if the options do not name both a model and its
+/// address. The environment variable of `--attacker-key-from` has its key, `--attacker-rate` limits its requests in a
+/// minute, and the file of `--attacker-answers` keeps its answers. With a `counter`, nothing is sent: a double that
+/// says nothing takes the model's place, and the requests to the double are counted.
 #[cfg(feature = "run")]
 pub(super) fn attacker<'c>(
     options: &AttackerArgs,
@@ -170,8 +170,8 @@ pub(super) fn attacker<'c>(
     Ok(None)
 }
 
-/// Returns a model on a server. `url` has the name of the option, for messages, and its value; `key_from` is the
-/// environment variable with the key.
+/// Returns the model `model` on a server that has the API `api`. `url` has the name of the option, for messages, and
+/// its value; `key_from` is the environment variable with the key, `None` for a server without keys.
 #[cfg(feature = "run")]
 fn server_model(
     api: flowgate_lm::wire::Api,
@@ -318,7 +318,8 @@ fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Conso
 }
 
 /// Returns the line about the tokens that a model writes at most in its answers to `requests` requests. `limits` has the
-/// limits that requests state, each with their number; `otherwise` is the limit of the other requests.
+/// limits that requests state, each with the number of requests that state it; `otherwise` is the limit of the other
+/// requests.
 fn written_tokens(requests: u64, limits: &[(u32, u64)], otherwise: u32) -> String {
     // The number of requests with each limit.
     let mut all: BTreeMap<u32, u64> = limits.iter().copied().collect();

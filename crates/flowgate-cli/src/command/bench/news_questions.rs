@@ -15,8 +15,9 @@ use crate::input::InputError;
 use crate::output::{Console, plural};
 use crate::progress::{INTERRUPTED, Progress};
 
-/// Asks the model for questions about each pair of the folder, and prints the accepted ones. Returns 0, or
-/// [`INTERRUPTED`] after an interrupt.
+/// Asks the model for questions about each pair of the folder, and prints the accepted ones. If the model fails,
+/// returns the error; without `--jobs`, the questions so far are printed before. Otherwise returns 0, or
+/// [`INTERRUPTED`] after an interrupt. With `--dry-run`, only prints what the run would cost.
 pub(crate) fn run(options: &NewsQuestionsArgs, output: &mut Console) -> Result<u8, InputError> {
     let folder = Folder::open(&options.folder)?;
     // The model is opened before the articles are read, so that an unusable model is reported at once.

@@ -178,7 +178,7 @@ struct ServerEmbedder {
 
 #[cfg(feature = "run")]
 impl ServerEmbedder {
-    /// Returns the model that the options name; `None` if they name none.
+    /// Returns the model for embeddings that the options name; `None` if they name none.
     ///
     /// # Errors
     /// If the address or the key cannot be used.

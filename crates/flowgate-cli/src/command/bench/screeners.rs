@@ -117,6 +117,7 @@ pub(super) fn measure(
     };
     let (results, path) = match cases {
         ScreenerCases::Generated(cases) => (saliency::run(model, &mut train, seed, *cases, step), None),
+        // `None`: the calls of every suite are measured.
         ScreenerCases::Recorded { path, calls, .. } => {
             (saliency::run_traces(model, &mut train, seed, calls, None, step), Some(*path))
         }

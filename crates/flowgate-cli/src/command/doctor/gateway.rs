@@ -171,10 +171,11 @@ fn examine_client(
     }
 }
 
-/// Asks the issuers of the MCP servers of all clients for a token each, and adds a finding for each. A server that is not
-/// behind OAuth is skipped. `name` is the file of the configuration.
+/// Asks for each MCP server of the clients whether its issuer gives a token, and adds a finding for each. A server that
+/// is not behind OAuth is skipped. `name` is the file of the configuration.
 fn examine_tokens(clients: &[ClientSettings], name: &str, findings: &mut Findings) {
     let servers = clients.iter().flat_map(|client| &client.servers);
+    // Several clients can use the same server, which is examined once.
     let by_name: BTreeMap<&str, _> = servers.map(|server| (server.name.as_str(), server)).collect();
     for (server, settings) in by_name {
         match settings.check_token() {

@@ -36,8 +36,8 @@ impl FoundHooks {
     }
 
     /// Examines the hooks that were added, and adds a finding for each problem: Flowgate has no hook, hooks are switched
-    /// off, a hook of Flowgate does not guard, or the policy of a hook that guards cannot be used. `client` is `None` if
-    /// the hooks are those of a file whose client is not known.
+    /// off, a hook of Flowgate does not guard, the policy of a hook that guards cannot be used, or the hooks that guard
+    /// are for this project only. `client` is `None` if the hooks are those of a file whose client is not known.
     pub(super) fn examine(&self, client: Option<&McpClient>, findings: &mut Findings) {
         let effects: Vec<(&Path, &ConfiguredHook, HookEffect)> = self
             .hooks

@@ -23,6 +23,7 @@ pub(super) fn status(url: &str, tls: TlsConfig) -> Result<u16, &'static str> {
         .http_status_as_error(false)
         // A redirect is an answer as well: it shows that the server can be reached.
         .max_redirects(0)
+        // The request is not sent through a proxy that the environment names.
         .proxy(None)
         .tls_config(tls)
         .timeout_global(Some(TIMEOUT))

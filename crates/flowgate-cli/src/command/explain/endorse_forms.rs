@@ -210,7 +210,7 @@ fn common_folder(texts: &[&str]) -> Option<String> {
     Some(first).filter(|folder| is_common && !folder.is_empty())
 }
 
-/// Returns a pattern for codes like `AB1234`, if all texts have the same sequence of upper-case letters and digits.
+/// Returns a pattern for codes like `AB1234`, if all texts have upper-case letters and digits at the same positions.
 /// `None` if a text has other characters, lacks a letter or a digit, or is longer than 12 characters.
 fn common_pattern(texts: &[&str]) -> Option<String> {
     let pattern = |text: &&str| {

@@ -38,7 +38,7 @@ pub(super) fn files(document: &Value) -> Option<Vec<PathBuf>> {
 
 /// Reads the servers of configuration files, except those that are switched off. `expands` says whether to put the
 /// values of environment variables into the command lines. Three kinds of servers are left out: one whose name policies
-/// cannot use, one whose entry has an unknown form, and one that has the name of a different server before it.
+/// cannot use, one whose entry has an unknown form, and one whose name another server, read before, has already.
 ///
 /// # Errors
 /// If there are too many files, or one cannot be read.

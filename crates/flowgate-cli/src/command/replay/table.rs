@@ -177,6 +177,7 @@ fn print_notes(method: &str, attacks: &AttackFigures, output: &mut Console) {
             },
         ));
     }
+    // An attack without marks either is in `unknown`, or no acting call of its run is permitted.
     if attacks.unmarked > 0 {
         output.line(&format!(
             "{method}: {} without `origin` marks: which calls the attack asked for is not known. The attack is stopped for \

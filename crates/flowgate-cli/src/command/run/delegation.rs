@@ -69,7 +69,8 @@ pub(super) fn read_agents(text: &str, servers: &[String]) -> Result<Vec<AgentSpe
 }
 
 /// Reads the entry of the agent `name`. `servers` are the names of the servers in the same file; an entry without
-/// `servers` lets the agent use all of them.
+/// `servers` lets the agent use all of them. Fails if policies cannot use the name, a field has another type than
+/// expected, there is no `description`, or `servers` of the entry names a server that the file does not have.
 fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec, String> {
     let at = |problem: String| format!("the agent `{}`: {problem}", escaping::excerpt(name, 40));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -78,6 +79,7 @@ fn read_agent(name: &str, entry: &Value, servers: &[String]) -> Result<AgentSpec
             "policies cannot use this name; use up to 50 letters, digits, `-`, `_` and `.`".to_owned()
         ));
     }
+    // Returns the text in the field `key`; `None` if the field is absent or null.
     let text = |key: &str| match entry.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -167,7 +169,8 @@ pub(super) struct DelegationContext {
 impl DelegationContext {
     /// Runs the task that a call delegates to the agent `member`, and returns the answer to the call. `offered` are the
     /// tools that the agent may use, and `tools` runs their calls. The answer is an error if the argument `task` is not
-    /// a text, or if the conversation of the agent cannot begin.
+    /// a text, if the conversation of the agent cannot begin, if the agent does not finish, or if the labels of stores
+    /// cannot be saved.
     pub(super) fn run_task(
         &self,
         member: &AgentSpec,

@@ -37,7 +37,8 @@ pub(super) fn print(conversation: &Conversation, terminal: &ChatTerminal) {
     terminal.print("/withdraw withdraws all of them, and /withdraw NUMBER one of them.");
 }
 
-/// Runs `/withdraw`: withdraws the grant whose number in the list is `which`, or all grants if `which` is empty.
+/// Runs `/withdraw`: withdraws the grant whose number in the list is `which`, or all grants if `which` is empty. Prints
+/// how many were withdrawn, or an error if there is no such grant.
 pub(super) fn withdraw(conversation: &mut Conversation, which: &str, terminal: &ChatTerminal) {
     let before = conversation.monitor().session_grants().len();
     if before == 0 {

@@ -37,7 +37,8 @@ impl ChatModels {
 }
 
 /// Returns the model that screens: the small model or, with `--screener`, a screener that reads the attention of a
-/// local model after the small model has written a preliminary message.
+/// local model after the small model has written a preliminary message. Fails if `--screener` is given with another
+/// method than `judge`, or if its folder cannot be loaded.
 #[cfg(feature = "local")]
 fn screener(options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn ChatModel>, InputError> {
     let Some(folder) = &options.screener else { return Ok(Arc::clone(small)) };
@@ -115,7 +116,8 @@ pub(in crate::command) fn key(variable: &str) -> Result<String, InputError> {
 }
 
 /// Finds the model `name` among those whose answers a file contains, and returns its full name there, `NAME at
-/// ADDRESS`. With an empty `name`, finds the first model of the file.
+/// ADDRESS`. With an empty `name`, finds the first model of the file. Fails if the file cannot be read, or contains no
+/// answers of such a model.
 fn recorded_name(path: &Path, name: &str) -> Result<String, InputError> {
     let text = std::fs::read_to_string(path).map_err(|error| file_error(path, &error))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());

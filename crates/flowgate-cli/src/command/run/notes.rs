@@ -92,6 +92,7 @@ impl PolicyNotes<'_> {
             .map(|dimension| format!("{}.bottom", dimension.name))
             .collect();
         let spelled = |label: &str| format!("  {}\n      {conditions}", head.replace("LABEL", label));
+        // The words of the base label, then two spellings of the bottom of all dimensions.
         let candidates = [spelled(&words), spelled("bottom"), spelled(&bottoms.join(", "))];
         let is_valid = |statement: &String| {
             // The indentation for printing is not part of the policy.

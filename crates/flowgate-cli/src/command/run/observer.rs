@@ -157,8 +157,9 @@ impl ChatObserver {
 }
 
 impl Observer for ChatObserver {
-    /// Saves the labels of stores that the call can write, and shares the label of the call with the agent that may run
-    /// it. An error prevents the call.
+    /// Saves the labels of stores, since the call may write to a store. Notes the label of the call in the shared
+    /// state: if the call delegates a task to an agent, the task carries this label. An error is printed and returned,
+    /// and prevents the call.
     fn before_run<'a>(
         &'a mut self,
         conversation: &'a mut Conversation,

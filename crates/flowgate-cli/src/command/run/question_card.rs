@@ -119,6 +119,7 @@ impl CardWriter {
                 );
             }
         }
+        // For each excerpt of the trace, how it concerns the call, and then the excerpt itself in quotation marks.
         for excerpt in &ask.excerpts {
             let location = escaping::line(&self.location(excerpt));
             let effect = self.effect(excerpt, &location);

@@ -62,7 +62,8 @@ pub(crate) enum LineInput {
 }
 
 impl ChatTerminal {
-    /// Creates a terminal on the standard streams.
+    /// Creates a terminal on the standard streams. The running activity is shown if the standard error is a terminal,
+    /// unless `progress` is [`ProgressMode::Never`].
     pub(crate) fn standard(color: bool, progress: ProgressMode) -> Self {
         let (input, output) = (stdin().is_terminal(), stderr().is_terminal());
         Self {

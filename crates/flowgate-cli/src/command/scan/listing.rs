@@ -63,6 +63,7 @@ pub(super) fn list_tools(
     output: &mut Console,
 ) -> Result<bool, InputError> {
     let launches = launches(files);
+    // The standard input is read only if there are questions.
     let lines = (!options.yes && !launches.is_empty()).then(TypedLines::start_reading);
     let mut accepted = Vec::new();
     for launch in launches {

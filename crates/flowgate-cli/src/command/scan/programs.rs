@@ -38,6 +38,7 @@ fn package(arguments: &[String]) -> Option<&str> {
     // Whether the next argument may be the value of an option.
     let mut is_value = false;
     for argument in arguments {
+        // Options whose value is the package.
         let names_package = matches!(argument.as_str(), "-p" | "--package" | "--from");
         // Options without a value, and the subcommand of `pipx run NAME`.
         let is_flag = matches!(argument.as_str(), "-y" | "--yes" | "-q" | "--quiet" | "run");

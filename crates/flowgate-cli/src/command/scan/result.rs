@@ -1,5 +1,5 @@
-//! Prints the result of `flowgate scan`, as text or as JSON. The names of servers and of tools are untrusted, so they are
-//! escaped and truncated.
+//! Prints the result of `flowgate scan`, as text or as JSON. The names of servers and of tools are untrusted, so they
+//! are escaped and truncated in the text.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,8 @@ const MAX_NAMED: usize = 6;
 /// The maximum number of tools that are shown of one server.
 const MAX_TOOLS: usize = 40;
 
-/// Prints the servers and hooks of each file, and the combinations: what the servers of one client can do together.
+/// Prints the servers and hooks of each file, the combinations (what the servers of one client can do together), and a
+/// summary.
 pub(super) fn print_text(result: &ScanResult, output: &mut Console) {
     for found in result.files.iter().filter(|found| !found.servers.is_empty() || !found.hooks.is_empty()) {
         let title = format!("{}  {}", found.file.client.name, found.file.path.display());
@@ -125,6 +126,7 @@ fn print_notes(found: &ScannedFile, output: &mut Console) {
 /// read, and what to do next.
 fn print_summary(result: &ScanResult, output: &mut Console) {
     let servers = || result.files.iter().flat_map(|found| &found.servers);
+    // Whether it is not known of some trait if the server or tool has it.
     let is_unknown = |traits: &GuessedTraits| {
         [traits.reads_strangers, traits.reads_private, traits.acts].iter().any(Option::is_none)
     };
@@ -168,7 +170,8 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
     }
 }
 
-/// Names what could not be read, each with its client and the reason.
+/// Returns what could not be read, each with its client and the reason. After [`MAX_NAMED`] of them, the last text says
+/// how many more there are.
 fn not_read(unread: &[UnreadPackage]) -> Vec<String> {
     let named = unread.iter().take(MAX_NAMED).map(|unread| {
         let name = escaping::excerpt(&unread.name, 120);
@@ -180,7 +183,8 @@ fn not_read(unread: &[UnreadPackage]) -> Vec<String> {
     named.chain(more).collect()
 }
 
-/// Returns a client with what bypasses Flowgate there, such as `Cursor (its own tools, without a hook, web)`.
+/// Returns a client with what bypasses Flowgate there, such as `Cursor (its own tools, without a hook, web)`, where
+/// `web` is a server.
 fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
     let own = bypass.has_own_tools.then(|| {
         match bypass.cover {

@@ -44,7 +44,7 @@ type EventReceiver<'e> = dyn FnMut(&Map<String, Value>, Vec<Value>) + 'e;
 
 impl Gateway<'_> {
     /// Passes the events of a conversation to `each`, answer by answer; the first time with the parameters of its
-    /// policy, as far as the person may read them.
+    /// policy, as far as the person may read them. Fails if the gateway refuses a request, or cannot be reached.
     fn read_events(
         &self,
         client: &str,
@@ -68,7 +68,8 @@ impl Gateway<'_> {
     }
 
     /// Prints every conversation of a client, or of all clients, each as one line. Conversations that cannot be
-    /// replayed are reported and left out; the exit code is then 1.
+    /// replayed are reported and left out; the exit code is then 1. Fails if there is no conversation, or if the
+    /// gateway cannot be reached.
     fn export_all(&self, client: Option<&str>, output: &mut Console) -> Result<u8, GatewayError> {
         // The gateway lists the conversations with a number below `before`, the newest first, a part at a time. `next` in
         // an answer is the value of `before` for the next part.
@@ -105,7 +106,8 @@ impl Gateway<'_> {
         }
     }
 
-    /// Takes the list in this field of an answer.
+    /// Takes the list in this field out of an answer. Fails if the field has no list: then a gateway did not write the
+    /// answer.
     fn list(&self, answer: &mut Value, field: &str) -> Result<Vec<Value>, GatewayError> {
         match answer.get_mut(field).map(Value::take) {
             Some(Value::Array(items)) => Ok(items),

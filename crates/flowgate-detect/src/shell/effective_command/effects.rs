@@ -1,5 +1,6 @@
-//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. This module
-//! knows the programs and options that attacks usually use, and misses the effects of others.
+//! Reports the harmful effects of one shell command, by its program, its arguments and its redirections. The scanner
+//! calls [`EffectiveCommand::report_effects`] for each command. This module knows the programs and options that attacks
+//! usually use, and misses the effects of others.
 
 use super::{EffectiveCommand, INTERPRETERS, SHELLS, is_sensitive_path};
 use crate::shell::IssueSeverity::{Error, Warning};

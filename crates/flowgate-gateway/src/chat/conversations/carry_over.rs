@@ -221,8 +221,8 @@ fn carry_chat(
 
 /// Processes an input of an MCP server's proxy again on `session`, with the decisions (`rulings`) of the policy under
 /// which the input was stored. `profile` has the texts that the client was shown, and receives the texts of the input
-/// as well. Returns the input in its new stored form. `earlier_key` is the key of the digests in the stored
-/// conversation.
+/// as well. Returns the input in its new stored form; never `None`, the result that only [`carry_chat`] may have.
+/// `earlier_key` is the key of the digests in the stored conversation.
 ///
 /// # Errors
 /// Why it cannot be carried over.

@@ -87,7 +87,7 @@ impl Conversations {
     }
 }
 
-/// Generates a name for a new conversation; nobody can guess the name.
+/// Generates a name for a new conversation; nobody can guess the name. Fails if the system has no random bytes.
 fn generate_name() -> Result<String, RequestError> {
     let broken = |_| {
         RequestError::new(

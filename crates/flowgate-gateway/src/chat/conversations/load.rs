@@ -229,9 +229,9 @@ pub(crate) fn one_off(client: &ClientState) -> Result<ConversationState, Request
     empty_state(client, 0, &random::hex(&key))
 }
 
-/// Creates a conversation of a client for one request, in which a chat between another gateway and a model is judged.
-/// The conversation is never stored. It hides nothing and does not limit the messages of a turn, because the other
-/// gateway shows its model everything and has limits of its own.
+/// Creates a conversation for one request of a client: the request asks for a judgement on a chat between another
+/// gateway and a model. The conversation is never stored. It hides nothing and does not limit the messages of a turn,
+/// because the other gateway shows its model everything and has limits of its own.
 ///
 /// # Errors
 /// If the system has no random bytes.
@@ -271,7 +271,7 @@ fn new_conversation(
 }
 
 /// Creates an empty conversation of a client with these settings. The answers of its extern predicates are added to
-/// `journal`.
+/// `journal`. Fails if the monitor has no room for the tools of the conversation; at first, there are none.
 fn conversation_with(
     client: &ClientState,
     settings: ConversationSettings,

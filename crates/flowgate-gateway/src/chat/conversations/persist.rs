@@ -35,6 +35,7 @@ impl Conversations {
         handle: &ConversationHandle,
         locked: &mut LockedConversation<'_>,
     ) -> Result<(), RequestError> {
+        // A conversation that is not loaded, or was dropped from memory, has no turn to store.
         let Some(session) = locked.session.as_mut() else { return Ok(()) };
         if session.is_abandoned {
             self.drop_turn(handle, locked).await;
@@ -81,7 +82,8 @@ impl Conversations {
         }
     }
 
-    /// Drops a conversation from memory because its last turn could not be stored, and converts the error.
+    /// Drops a conversation from memory because its last turn could not be stored. Returns `error`, the reason, as the
+    /// error of the request.
     pub(crate) async fn evict_unpersisted(
         &self,
         handle: &ConversationHandle,
@@ -184,6 +186,8 @@ impl Conversations {
     ) -> Result<bool, DatabaseError> {
         // The outer `None` means that the cache does not know the record, the inner one that the tenant has none.
         let Some(Some(before)) = self.store.persisted_tenant(&client.spec.tenant) else { return Ok(false) };
+        // A call that writes to a store changes the record even if all labels stay the same (see the stamp in
+        // `begin_turn`).
         if session.conversation.monitor().has_written() {
             return Ok(false);
         }
@@ -201,9 +205,10 @@ impl Conversations {
         Ok(session.settled == change_count)
     }
 
-    /// Begins the transaction of a turn with its changes to questions, and joins the labels that other conversations
-    /// of the tenant have written since. The second part of the result is the new record of the labels of the tenant's
-    /// external state; `None` if the turn leaves the record unchanged.
+    /// Begins the transaction of a turn with its changes to questions (approvals that become used or void, grants that
+    /// were removed), and joins the labels that other conversations of the tenant have written since. The second part
+    /// of the result is the new record of the labels of the tenant's external state; `None` if the turn leaves the
+    /// record unchanged.
     ///
     /// # Errors
     /// If the database fails, the record of the labels cannot be read, or the system has no random bytes.

@@ -1,6 +1,6 @@
 //! Converts a turn to its stored form and back: the inputs of the chat and of the MCP proxies in the order in which
 //! they arrived, and the answers of extern predicates. `persist`, `load` and `carry_over` use the form. `mcp_proxy`
-//! passes its inputs to the conversation through this file, which records their order among the inputs of the chat.
+//! passes its inputs to the conversation through this module, which records their order among the inputs of the chat.
 
 use flowgate::monitor::Question;
 use flowgate_guard::conversation::CallVerdict;
@@ -73,7 +73,8 @@ impl ConversationState {
         }
         let actions = self.proxies.handle_event(&mut self.conversation, client, &event);
         let verdicts = self.proxies.take_judgements(&event.server);
-        // The decisions of the policy are stored with the input, so that it can be carried over to another policy.
+        // The decisions of the policy are stored with the input, so that the conversation can be carried over to
+        // another policy.
         event.rulings = self.proxies.take_rulings(&event.server);
         self.unpersisted.push(StoredInput::Server(event));
         (actions, verdicts)

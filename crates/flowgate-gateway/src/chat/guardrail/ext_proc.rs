@@ -136,7 +136,8 @@ impl ExtProcStream {
             (Stage::Begun, Some(ProcessingEvent::RequestHeaders(headers))) => {
                 let stage = request_stage(&headers)?;
                 // Without `accept-encoding`, the model's server does not compress its answer: a compressed answer
-                // cannot be judged. The length of the body may change, since the gateway encodes the request again.
+                // cannot be judged. The length of the body may change, since the gateway encodes the request again. The
+                // other requests, for the list of models, pass unchanged.
                 let answer = match stage {
                     Stage::AwaitsRequest(..) => {
                         CommonAnswer::without_headers(&["accept-encoding", "content-length"])
@@ -396,6 +397,9 @@ fn whole_text(body: &HttpBody) -> Result<&str, RequestError> {
 }
 
 /// Decodes the answer of a model's server from its body, `text`: one JSON value, or a complete stream of events.
+///
+/// # Errors
+/// If the body is not an answer in the form of this API.
 fn decode_answer(api: Api, form: AnswerForm, text: &str) -> Result<Completion, NotPermitted> {
     let unreadable = |_| {
         NotPermitted::because(

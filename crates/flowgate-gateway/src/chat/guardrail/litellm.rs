@@ -188,7 +188,7 @@ fn check_contents(fields: &Map<String, Value>, messages: &[Value]) -> Result<(),
     Ok(())
 }
 
-/// Adds all texts in a value to `known`.
+/// Adds all strings in a value to `known`, those in its lists and fields as well. The names of fields are not added.
 fn collect_texts<'v>(value: &'v Value, known: &mut HashSet<&'v str>) {
     match value {
         Value::String(text) => {

@@ -101,6 +101,7 @@ impl<'c> RecordedChat<'c> {
         let messages: &[Message] = &received.request.messages;
         check_completeness(messages)?;
         let sources = with_default_provenance(received.sources.clone(), messages, default_source);
+        // A conversation for this request alone, under the method *everything*.
         let mut session = recorded_elsewhere(client)?;
         session.begin_watching(&client.spec);
         let tools = offered_tools(client, received);
@@ -227,7 +228,8 @@ impl<'c> RecordedChat<'c> {
         }
         let conversation = &mut self.session.conversation;
         let calls = answer.calls.into_iter().map(|call| named_for_model(self.client, conversation, call));
-        // `stop` says, for example, that the reply was cut off. A message without text has no such reply.
+        // `stop` says, for example, that the reply was cut off. A message without text has no reply that could be cut
+        // off.
         let stop = if answer.text.is_empty() { Stop::End } else { answer.stop };
         let answer = Completion { calls: calls.collect(), stop, ..answer };
         conversation.accept_completion(answer);
@@ -277,7 +279,7 @@ fn in_history(stopped: NotPermitted) -> NotPermitted {
             reason: format!("an earlier message of the chat: {}; begin a new chat", stopped.reason),
             ..stopped
         }),
-        // A failure of the gateway has no reason in the chat.
+        // A failure of the gateway is not about a message of the chat.
         failed => failed,
     }
 }

@@ -1,5 +1,6 @@
 //! Encrypts the contents that are kept next to the audit log, with the keys of the database. The recorder passes the
-//! cipher to the log, and the command line passes it to the reader of contents.
+//! cipher to the log, and the command line passes it to the reader of contents. The command `flowgate database encrypt`
+//! also encrypts the stored contents with the first key ([`encrypt_audit_contents`]).
 
 use std::fmt;
 use std::sync::Arc;

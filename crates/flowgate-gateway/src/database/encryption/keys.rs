@@ -46,6 +46,7 @@ pub enum EncryptionKeyError {
 }
 
 impl fmt::Display for EncryptionKeyError {
+    /// Writes what is wrong with the keys and how to correct it, without a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("there is no key: write one from `openssl rand -base64 32`"),

@@ -167,8 +167,8 @@ impl Database {
         Ok(report)
     }
 
-    /// Reads all rows once, and encrypts the values that the first key has not sealed. `accepts_unsealed` and `progress`
-    /// are those of [`encrypt_stored_content`]. The report is not complete if `progress` has ended the run.
+    /// Reads all rows once, and encrypts the values that the first key has not sealed. `accepts_unsealed` and
+    /// `progress` are those of [`encrypt_stored_content`]. The report is not complete if `progress` has ended the run.
     async fn encrypt_pass(
         &self,
         accepts_unsealed: bool,
@@ -279,8 +279,8 @@ impl Rewriter<'_> {
         if self.ring.is_current(stored) { Ok(None) } else { self.ring.seal(&text, place).map(Some) }
     }
 
-    /// Seals the key of a conversation with the first key, unless it is sealed with it already. This method and the
-    /// following ones, one for each table, return whether they have written the row.
+    /// Seals the key of a conversation with the first encryption key, unless that key has sealed it already. This
+    /// method and the following ones, one for each table, return whether they have written the row.
     async fn conversation(
         &self,
         tx: &mut DynTransaction<'_>,

@@ -33,8 +33,8 @@ pub(super) fn read_approved_by(column: &str) -> Result<Vec<String>, DatabaseErro
 }
 
 /// Counts the approval of the person `who` for a question, in the transaction of the decision. Returns whether
-/// everybody whose approval the question needs has now approved it; the caller then decides the question. Returns `None`
-/// if the approval does not count, because `who` need not approve the question or has approved it before.
+/// everybody whose approval the question needs has now approved it; the caller then decides the question. Returns
+/// `None` if the approval does not count, because `who` need not approve the question or has approved it before.
 ///
 /// The caller has taken the number `change`, which locks out other decisions until the transaction ends.
 pub(super) async fn count_approval(
@@ -45,7 +45,7 @@ pub(super) async fn count_approval(
 ) -> Result<Option<bool>, DatabaseError> {
     let content: Value = serde_json::from_str(&question.content)
         .map_err(|_| DatabaseError::Damaged("a row of the table `questions` has no valid content"))?;
-    // Only a question without the member is decided by any person.
+    // Any person may decide a question whose content lists no approvers.
     if content.get(APPROVERS).is_none() {
         return Ok(Some(true));
     }

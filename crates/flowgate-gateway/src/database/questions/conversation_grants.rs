@@ -139,7 +139,7 @@ impl Database {
         .await
     }
 
-    /// Returns whether a conversation grant that one of the questions with these ids has given was withdrawn since.
+    /// Returns whether one of the questions with these ids gave a conversation grant that was withdrawn since.
     pub(crate) async fn is_conversation_grant_withdrawn(
         &self,
         questions: &[String],

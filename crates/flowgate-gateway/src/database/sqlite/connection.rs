@@ -56,6 +56,7 @@ impl DatabasePlace {
         let connection = match self {
             Self::File(path) => Connection::open_with_flags(path, write)?,
             Self::FileToRead(path) => Connection::open_with_flags(path, read)?,
+            // `memdb` is the file system of SQLite that keeps a database in memory.
             Self::Memory(name) => {
                 Connection::open_with_flags_and_vfs(name, write | OpenFlags::SQLITE_OPEN_CREATE, "memdb")?
             }

@@ -79,7 +79,8 @@ impl SqliteThread {
         })
     }
 
-    /// Queues an operation; waits while the queue is full. The outcome arrives in the returned [`SentOperation`].
+    /// Queues an operation; waits while the queue is full. The outcome arrives in the returned [`SentOperation`]. Fails
+    /// with `Closed` after [`Self::close`].
     pub(super) async fn send(
         &self,
         access: Access,

@@ -139,6 +139,7 @@ impl GatewayService {
             drop(message);
             let (client, routes) = (stream.client_name().to_owned(), Arc::clone(routes));
             // The task owns the stream while it runs, and gives it back.
+            // The default presence is that of a client that never disconnects: a judgement that has begun is completed.
             let turn = async move {
                 let answer = stream.process(&routes, request, &ClientPresence::default()).await;
                 (stream, answer)
@@ -247,7 +248,7 @@ impl GrpcReader {
         if self.read().await? { Ok(()) } else { Err(StreamFailure::Malformed) }
     }
 
-    /// Reads what arrives next. Returns false at the end of the stream.
+    /// Reads what arrives next. Returns false at the end of the stream. Fails if the stream breaks off.
     async fn read(&mut self) -> Result<bool, StreamFailure> {
         loop {
             match self.body.frame().await {

@@ -36,8 +36,9 @@ impl GatewayService {
         reply.mark_logged()
     }
 
-    /// Reports in the operator's log that a connection was closed to make room for another one, because `most`
-    /// connections are open. The client of the closed connection is not known.
+    /// Reports in the operator's log that a connection was closed to make room for another one, because the open
+    /// connections have reached their limit, `most`, or those without a valid key their share of it. The client of the
+    /// closed connection is not known.
     pub(crate) fn note_closed(&self, most: usize) {
         self.log.limit(&Limit {
             what: "open connections",

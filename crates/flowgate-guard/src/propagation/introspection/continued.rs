@@ -1,5 +1,6 @@
 //! Lets a model without a chat template answer the question of introspection: [`ContinuedIntrospection`] writes the
-//! request as a plain text that ends where the line with the sets begins, and the model continues it.
+//! request as a plain text that ends where the line with the sets begins, and the model continues it. The command line
+//! and the benchmarks use it for local models.
 
 use flowgate_lm::chat::{Completion, Message, Part, Request};
 use flowgate_lm::{
@@ -75,6 +76,7 @@ fn parts(request: &Request) -> Vec<String> {
                 Some(asked) => asked.push_str(&format!("{text}\n\n")),
                 None => all.push(format!("{text}\n\n")),
             },
+            // A request for introspection has no outputs of tools.
             Message::Tool { .. } => {}
         }
     }

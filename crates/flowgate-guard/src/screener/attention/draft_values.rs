@@ -83,6 +83,7 @@ impl DraftValues {
         self.stated.extend(stated_values(&text.to_lowercase()));
         for word in text.split_whitespace() {
             let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+            // An address or a code has a digit, a dot or an at sign.
             if word.len() >= CODE_BYTES && word.contains(|c: char| c.is_ascii_digit() || ".@".contains(c)) {
                 self.add_phrase(word, 1);
             }

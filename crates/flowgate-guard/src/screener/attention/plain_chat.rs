@@ -57,6 +57,8 @@ impl PlainChat {
                         plain.text.push_str(&format!("{CALL} {}(", call.name));
                         plain.append(&written_arguments(&call.arguments), &nonce, &names);
                         plain.text.push_str(")\n");
+                        // The writer gets the arguments as the model spelled them. Only their tags are removed, with a
+                        // plain text that is dropped.
                         call.arguments = Self::default().append(&call.arguments, &nonce, &names);
                     }
                 }

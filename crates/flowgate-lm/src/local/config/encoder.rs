@@ -76,7 +76,8 @@ pub(crate) fn is_encoder(kind: &str) -> bool {
 
 impl EncoderConfig {
     /// Reads the shape from `map`, the content of `file`, whose `model_type` is that of an encoder. `context` is the
-    /// most tokens that the caller wants to read. Fails if a field is missing, out of range or not supported.
+    /// maximum number of tokens that the caller wants to read; `None` selects as many as the model has positions for.
+    /// Fails if a field is missing, out of range or not supported.
     pub(crate) fn read(
         file: &Path,
         map: &Map<String, Value>,
@@ -123,8 +124,8 @@ impl EncoderConfig {
 }
 
 /// Reads the parts of the shape in which BERT and its descendants differ. `kind` is the `model_type`, and `rows` the
-/// number of rows of the table of positions. Fails for a model whose positions are relative, or that is a decoder: the
-/// encoder of this crate does not implement these variants.
+/// number of rows of the table of positions. Fails if the model has relative positions or is a decoder, since the
+/// encoder of this crate implements neither. Also fails if a field is out of range.
 fn bert(fields: Fields<'_>, kind: &str, rows: usize) -> Result<BertShape, LoadError> {
     let positions = fields.text("position_embedding_type")?.unwrap_or("absolute");
     if positions != "absolute" || fields.flag("is_decoder", false)? {
@@ -151,7 +152,8 @@ fn bert(fields: Fields<'_>, kind: &str, rows: usize) -> Result<BertShape, LoadEr
 }
 
 /// Reads the parts of the shape that only ModernBERT has. In some of its `layers` layers, a token attends to all others
-/// (global attention); in the others, only to those within a distance (local attention).
+/// (global attention); in the others, only to those within a distance (local attention). Fails if a field is out of
+/// range or not supported.
 fn modern(fields: Fields<'_>, layers: usize) -> Result<ModernShape, LoadError> {
     // `local_attention` counts the tokens on both sides. Every `every`-th layer, beginning with the first, is global.
     let reach = fields.optional_size("local_attention", MAX_CONTEXT)?.unwrap_or(128) / 2;

@@ -47,7 +47,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the whole number in the field `key`, such as the id of a token, which may be 0; `None` if the field is
-    /// missing or null. Fails for any value that is not a whole number below the most tokens of a vocabulary.
+    /// missing or null. Fails for any value that is not a whole number below the maximum size of a vocabulary.
     pub(super) fn optional_number(&self, key: &str) -> Result<Option<usize>, LoadError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|number| usize::try_from(number).ok()) {

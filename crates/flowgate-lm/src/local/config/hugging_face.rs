@@ -54,8 +54,8 @@ pub(crate) fn read(
     Ok(config)
 }
 
-/// Reads the shape of a model with rotary positions, which all families except OPT have. `context` is the maximum number
-/// of tokens that the caller wants to read.
+/// Reads the shape of a model with rotary positions, which all families except OPT have. `context` is the maximum
+/// number of tokens that the caller wants to read; `None` selects the length of text that the model was trained for.
 fn read_rotary(
     fields: Fields<'_>,
     architecture: Architecture,
@@ -119,7 +119,7 @@ fn read_rotary(
 }
 
 /// Reads the shape of a model of the family OPT, whose positions are not rotary but learned: one vector per position.
-/// `context` is the maximum number of tokens that the caller wants to read.
+/// `context` is the maximum number of tokens that the caller wants to read; `None` selects all positions of the model.
 fn read_opt(fields: Fields<'_>, context: Option<usize>) -> Result<DecoderConfig, LoadError> {
     let width = fields.size("hidden_size", MAX_WIDTH)?;
     let heads = fields.size("num_attention_heads", MAX_WIDTH)?;

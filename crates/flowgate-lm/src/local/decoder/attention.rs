@@ -1,5 +1,6 @@
-//! Evaluates the self-attention of a layer, in which each token reads the values of the tokens before it. In models
-//! with a convolution (Flowgate's own), nearby inputs are mixed first. [`super::DecoderLayer`] uses this module.
+//! Evaluates the self-attention of a layer, in which each token reads the values of the tokens before it and its own.
+//! In models with a convolution (Flowgate's own), nearby inputs are mixed first. [`super::DecoderLayer`] uses this
+//! module.
 
 use candle_core::{D, Result, Tensor};
 use candle_nn::ops;

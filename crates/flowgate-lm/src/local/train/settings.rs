@@ -37,9 +37,9 @@ pub struct ModelShape {
 const HEAD_WIDTH: usize = 32;
 
 impl ModelShape {
-    /// Returns a shape with this number of layers and this width, which should be a multiple of 64: heads of a width of
-    /// 32, of which two share their keys, and an inner width of 2.75 times the width. The vocabulary, the convolution
-    /// and the length of texts are the same for all sizes.
+    /// Returns a shape with this number of layers and this width, which should be a multiple of 64. Each head has a
+    /// width of 32, every two heads share their keys, and the inner width is 2.75 times the width. The vocabulary, the
+    /// convolution and the length of texts are the same for all sizes.
     #[must_use]
     pub fn of_size(layers: usize, width: usize) -> Self {
         let heads = (width / HEAD_WIDTH).max(1);

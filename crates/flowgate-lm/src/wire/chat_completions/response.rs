@@ -86,9 +86,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     correct_stop_reason(completion)
 }
 
-/// Decodes a `finish_reason`. `refused` says whether the answer contains the text of a refusal: servers then report a
-/// normal end, which is decoded as a refusal. A missing or unknown reason is an error, since the answer may be
-/// incomplete.
+/// Decodes a `finish_reason`. `refused` says whether the answer contains the text of a refusal. Servers then report a
+/// normal end (`stop` or `tool_calls`), which is decoded as a refusal. A missing or unknown reason is an error, since
+/// the answer may be incomplete.
 pub(super) fn read_finish_reason(finish_reason: Option<&Value>, refused: bool) -> Result<Stop, Error> {
     match finish_reason.and_then(Value::as_str) {
         Some("content_filter") => Ok(Stop::Refused),

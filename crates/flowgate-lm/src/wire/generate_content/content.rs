@@ -27,7 +27,7 @@ const NO_OUTPUT: &str =
 pub(super) fn read_system(body: &ObjectFields<'_>) -> Result<Option<Message>, WireError> {
     match body.get("systemInstruction") {
         None => return Ok(None),
-        // Google's servers accept a text there as well as a content.
+        // Google's servers also accept a plain text in place of a content.
         Some(Json::Text(text)) => {
             return Ok(Some(Message::System(vec![Part::Text(text.clone().into_owned())])));
         }

@@ -45,7 +45,8 @@ pub fn decode_count_request(body: &Json<'_>, options: &DecodeOptions) -> Result<
     }
 }
 
-/// Decodes the fields of a request for an answer. Also called for such a request in a request for a number of tokens.
+/// Decodes the fields of a request for an answer. [`decode_count_request`] also calls this function, for a request
+/// whose tokens are to be counted.
 fn read_request(body: &ObjectFields<'_>) -> Result<ReceivedRequest, WireError> {
     body.reject_unsupported(&REQUEST)?;
     let ContentReader { messages, sources, .. } = read_contents(body)?;

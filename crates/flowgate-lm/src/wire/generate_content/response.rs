@@ -225,8 +225,9 @@ fn read_finish_reason(reason: &str) -> Result<Option<Stop>, Error> {
     }
 }
 
-/// Decodes the token usage of an event, the field `usageMetadata`. A count that the event does not have is taken from
-/// `before`, the usage of earlier events. The tokens of the reasoning count as output.
+/// Decodes the token usage of an event, the field `usageMetadata`. The output is the sum of the tokens of the text and
+/// of the reasoning; if the event has only one of these two counts, the other is 0. A number that the event does not
+/// have is taken from `before`, the usage of earlier events.
 fn read_usage(usage: Option<&Value>, before: Usage) -> Usage {
     let count = |key: &str| usage.and_then(|usage| fields::count(usage, key));
     let output = match (count("candidatesTokenCount"), count("thoughtsTokenCount")) {

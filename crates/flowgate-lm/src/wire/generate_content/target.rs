@@ -61,6 +61,7 @@ fn encoded(name: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
             text.push(char::from(byte));
         } else {
+            // Writing to a `String` does not fail.
             let _ = write!(text, "%{byte:02X}");
         }
     }

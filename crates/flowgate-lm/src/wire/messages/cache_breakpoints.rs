@@ -32,7 +32,7 @@ pub(crate) fn mark_cache_breakpoints(body: &mut Value) {
 }
 
 /// Marks the last block of a content. A content that is a text is replaced by a list of one block, which can have a
-/// mark.
+/// mark. An empty text stays unchanged, since the server rejects a mark on it.
 fn mark_content(content: &mut Value) {
     if let Value::String(text) = content
         && !text.is_empty()

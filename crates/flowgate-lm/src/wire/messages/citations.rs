@@ -48,8 +48,8 @@ struct DocumentCount {
 }
 
 impl RequestDocuments {
-    /// Counts `block`, a document or a search result. Returns its index among the documents, or among the search
-    /// results, of the request if the client enables citations for it; otherwise `None`.
+    /// Counts `block`, a document or a search result. If the client enables citations for it, returns its index among
+    /// the documents (or among the search results) of the request; otherwise `None`.
     ///
     /// # Errors
     /// If citations are enabled for only some of the documents, or for only some of the search results: the provider
@@ -78,6 +78,7 @@ impl RequestDocuments {
         texts: Vec<String>,
     ) -> Part {
         let [title, context] = [title, context].map(|text| text.map(str::to_owned));
+        // The index is read only of citable documents, which have one.
         let document = CitableDocument { kind, index: index.unwrap_or_default(), title, context, texts };
         let part = Part::Text(text_of(&document));
         let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
@@ -130,8 +131,8 @@ pub(crate) struct SentDocuments {
 
 /// Lets the server cite the client's documents: wherever the text of one of `citable` stands alone in a user message of
 /// `body`, it is replaced by the document itself, with citations enabled. PDFs in the body get citations enabled as
-/// well, if the client enabled them for a document. Several documents with the same text are used in order, and the last
-/// one for all further occurrences.
+/// well, if `citable` has a document and not only search results. Several documents with the same text are used in
+/// order, and the last one for all further occurrences.
 ///
 /// Returns all documents of the body, in the order in which the server counts them. `citable` are the documents of the
 /// client's request that may be cited.
@@ -165,8 +166,8 @@ struct Marker<'d> {
 }
 
 impl Marker<'_> {
-    /// Replaces the texts of whole documents in the content of a message or of a tool output, and records all documents
-    /// that the content has.
+    /// Replaces each text that is the text of a whole document by this document, in the content of a message or of a
+    /// tool output. Records all documents that the content has, PDFs included.
     fn mark_content(&mut self, content: &mut Value) {
         if let Some(document) = content.as_str().and_then(|text| self.document_with(text)) {
             *content = json!([document]);
@@ -197,8 +198,8 @@ impl Marker<'_> {
         }
     }
 
-    /// Returns the block of the next citable document with this text, and records that the document is sent; `None` if
-    /// no citable document has this text.
+    /// Returns the block of the next citable document with this text, and records that the document is sent. The last
+    /// document with the text is returned for all further occurrences. `None` if no citable document has this text.
     fn document_with(&mut self, text: &str) -> Option<Value> {
         let indices = self.by_text.get_mut(text)?;
         let index = if indices.len() > 1 { indices.pop_front() } else { indices.front().copied() }?;
@@ -241,8 +242,9 @@ fn encode_document(document: &CitableDocument) -> Value {
 
 impl SentDocuments {
     /// Returns the pieces of an answer's text that cite documents, with those citations that are found in the client's
-    /// own copies of the documents. `citable` is the list that [`mark_citable`] received, `text` is the text of the
-    /// answer, and `reported` are the citations that the server reports.
+    /// own copies of the documents. A piece without such a citation is left out. Citations beyond the limits
+    /// `MAX_SEARCHED` and `MAX_PASSAGES` are dropped. `citable` is the list that [`mark_citable`] received, `text` is
+    /// the text of the answer, and `reported` are the citations that the server reports.
     pub(crate) fn verified(
         &self,
         citable: &[CitableDocument],
@@ -317,7 +319,7 @@ pub(super) struct CitationReader {
 
 impl CitationReader {
     /// Reads a citation. `None` if it does not cite the text of a document or a search result (but a page of a PDF, for
-    /// example), if its position is missing, or if the answer exceeds a limit.
+    /// example), if its position is missing, or if the answer has reached `MAX_CITATIONS` or `MAX_PASSAGES`.
     pub(super) fn read(&mut self, citation: &Value) -> Option<ReportedCitation> {
         // The kind of the document, the field with its index, and the unit in the names of the fields with positions.
         let (kind, index, unit) = match fields::text(citation, "type") {
@@ -389,7 +391,8 @@ pub(super) fn text_pieces<'t>(text: &'t str, cited: &'t [CitedPiece]) -> Vec<(&'
     pieces
 }
 
-/// Encodes a citation for a client.
+/// Encodes a citation for a client. `file_id` is null, since it names a document that the provider has stored, and
+/// clients of the gateway cannot send one.
 pub(super) fn encode_citation(citation: &Citation) -> Value {
     let Citation { kind, index, title, source, text, start, end } = citation;
     match kind {

@@ -127,7 +127,7 @@ fn refuse_source<T>(source: &ObjectFields<'_>) -> Result<T, WireError> {
     source.field_error("type", "is not a source that contains the content itself; send the content in base64")
 }
 
-/// Returns the problem of a block of the type `kind`, if this type is not permitted at the place of the block.
+/// Returns why a block of the type `kind` is refused at a place where this type is not permitted.
 pub(super) fn block_problem(kind: &str) -> &'static str {
     let is_record = matches!(kind, "server_tool_use" | "mcp_tool_use" | "mcp_tool_listing")
         || kind.ends_with("_tool_result");

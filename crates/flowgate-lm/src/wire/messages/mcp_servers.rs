@@ -4,7 +4,7 @@
 //!
 //! [`DeclaredServers`] decodes both from a client's request, for [`super::request_decoder`] and [`super::tools`].
 //! [`declare_mcp_server`] encodes both for the request in which a permitted call runs; the descriptor of the format
-//! refers to it.
+//! (`FORM`) refers to it.
 
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,7 @@ pub(super) struct DeclaredServers(Vec<(McpLabel, ProviderMcpServer, bool)>);
 
 impl DeclaredServers {
     /// Decodes the field `mcp_servers` of a request. Returns no servers if the field is absent, or if the operator's
-    /// configuration drops it.
+    /// configuration drops it. Fails if a server is malformed or is not accepted, or if two servers have the same name.
     pub(super) fn read(body: &ObjectFields<'_>) -> Result<Self, WireError> {
         let mut servers = Self::default();
         if body.is_dropped_by_operator("mcp_servers") {
@@ -39,6 +39,7 @@ impl DeclaredServers {
             let token = read_token(&server, "authorization_token")?;
             let credentials = McpCredentials { token, ..McpCredentials::default() };
             let address = read_address(&server, "url")?;
+            // `false`: no toolset has named the server yet.
             servers.0.push((
                 label,
                 ProviderMcpServer { credentials, ..ProviderMcpServer::at(address) },
@@ -49,7 +50,8 @@ impl DeclaredServers {
     }
 
     /// Decodes a toolset, and returns its server as a tool of the provider, with the names of the tools that may be
-    /// called. Records that a toolset names the server, for [`check_used`](Self::check_used).
+    /// called. Records that a toolset names the server, for [`check_used`](Self::check_used). Fails if the request
+    /// declares no such server, or if an earlier toolset has named it.
     pub(super) fn read_toolset(&mut self, toolset: &ObjectFields<'_>) -> Result<ProviderToolUse, WireError> {
         let label = accepted_label(toolset, "mcp_server_name", "type")?;
         toolset.reject_unsupported(&MCP_TOOLSET)?;
@@ -71,8 +73,8 @@ impl DeclaredServers {
         Ok(ProviderToolUse::from((label, server)))
     }
 
-    /// Fails if no toolset names one of the servers: a client that declares a server expects that the model can call
-    /// it.
+    /// Fails if there is a server that no toolset names: a client that declares a server expects that the model can
+    /// call it.
     pub(super) fn check_used(&self, body: &ObjectFields<'_>) -> Result<(), WireError> {
         match self.0.iter().all(|(.., is_used)| *is_used) {
             true => Ok(()),
@@ -86,6 +88,7 @@ impl DeclaredServers {
 
 /// Decodes which tools of its server a toolset enables. Returns two lists, at most one of which has names: the only
 /// tools that may be called, and the tools that may not be called. If both lists are empty, all tools may be called.
+/// Fails if no tool is enabled.
 fn read_tool_names(toolset: &ObjectFields<'_>) -> Result<(Vec<String>, Vec<String>), WireError> {
     // Returns whether `config` enables a tool; `default` if it does not say.
     let enabled = |config: &ObjectFields<'_>, default: bool| {

@@ -1,6 +1,6 @@
 //! Describes the tools that Anthropic's servers run: how a request of the Messages API declares them
 //! ([`PROVIDER_TOOLS`]), and which blocks of an answer they add ([`remove_provider_items`]). The descriptor of the
-//! format refers to both.
+//! format (`FORM`) refers to both.
 
 use serde_json::{Value, json};
 

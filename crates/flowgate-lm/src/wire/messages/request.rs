@@ -157,7 +157,7 @@ fn messages(messages: &[Message], model: &str) -> Vec<Value> {
 }
 
 /// Encodes a part of the reasoning for a server, as the block in which a server of this format sent it. `None` if the
-/// part comes from a server of another format, and so has another kind of seal.
+/// part has no seal, or a seal of another format.
 fn sealed_block(thought: &ReasoningPart) -> Option<Value> {
     match &thought.seal {
         Seal::Signature(signature) => {

@@ -1,5 +1,6 @@
 //! Encodes and decodes answers of Anthropic's Messages API that are not streamed. The gateway encodes answers for its
-//! clients; `RemoteModel` decodes the answers of a server.
+//! clients; `RemoteModel` decodes the answers of a server. Streams contain some of the same objects, so
+//! [`super::stream`] calls this module as well.
 
 use serde_json::{Value, json};
 
@@ -54,8 +55,8 @@ pub(super) fn stop_reason(stop: Stop) -> &'static str {
     }
 }
 
-/// Decodes the body of an answer, without its citations. These refer to the documents in the request that the server
-/// received; a caller that knows these documents reads them by `reported_citations`.
+/// Decodes the body of an answer, except its citations. Citations refer to documents of the request, so a caller that
+/// knows these documents reads the citations by `reported_citations`.
 ///
 /// # Errors
 /// If the body describes an error, or violates the format.

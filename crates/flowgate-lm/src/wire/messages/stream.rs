@@ -1,5 +1,6 @@
 //! Encodes and decodes streamed answers (server-sent events) of Anthropic's Messages API. The gateway encodes answers
-//! for its clients; `RemoteModel` decodes the answers of a server.
+//! for its clients by [`encode_stream`]; `RemoteModel` decodes the answers of a server, event by event, with a
+//! [`StreamDecoder`].
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Decodes the items in the input of a request of OpenAI's Responses API: messages with their parts, calls, outputs of
-//! tools, and references to items of earlier answers, whose ids [`super::item_ids`] reads. `request_decoder` calls it
-//! for each item but those that declare tools.
+//! tools, and references to items of earlier answers, whose ids [`super::item_ids`] reads. `request_decoder` calls this
+//! module for each item, except those that declare tools.
 
 use super::super::documents;
 use super::super::fields::{ObjectFields, PROVIDER_RECORD, UNKNOWN_PART};
@@ -83,7 +83,8 @@ pub(super) fn read_item(
 /// Decodes a reference to an item of an earlier answer, and adds it to `references`. Since an answer is one message of
 /// the chat, the references to its text and to its calls together become one message of the model. This message is
 /// empty: a caller that knows the answer puts the answer in its place, at the index that `references` has. A reference
-/// to a call directly after a message of the model belongs to that message, as a call in the request itself does.
+/// to reasoning adds no message, and has no index. A reference to a call directly after a message of the model belongs
+/// to that message, as a call in the request itself does.
 pub(super) fn read_reference(
     item: &ObjectFields<'_>,
     messages: &mut Vec<Message>,
@@ -97,8 +98,7 @@ pub(super) fn read_reference(
         references.push(ItemReference { answer: answer.to_owned(), message: None });
         return Ok(());
     }
-    // An earlier reference may have put the last message in the place of the same answer. This reference then adds
-    // nothing.
+    // If an earlier reference to the same answer has added the last message, this reference adds nothing.
     let last = references.iter().rev().find(|reference| reference.message.is_some());
     let is_at_end = |reference: &&ItemReference| reference.message.map(|at| at + 1) == Some(messages.len());
     if last.filter(is_at_end).is_some_and(|reference| reference.answer == answer) {
@@ -118,7 +118,7 @@ pub(super) fn read_reference(
 const FOREIGN_ITEM: &str = "is not the id of an item in an answer of this gateway, and an item that the provider keeps has no label; send the \
     item itself, as clients do if `store` is false";
 
-/// Returns the problem of an item of the type `kind`, which the decoder does not support.
+/// Returns why an item of the type `kind`, which the decoder does not support, is refused.
 fn item_problem(kind: &str) -> &'static str {
     // The beginnings of the types of items in which the provider records what its own tools did.
     let of_the_provider = [

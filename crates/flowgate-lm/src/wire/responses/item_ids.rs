@@ -41,6 +41,7 @@ pub(super) fn read_item_id(id: &str) -> Option<(ItemKind, &str)> {
         "fc" => (ItemKind::Call, before_index(rest)?),
         _ => return None,
     };
+    // The id of an answer begins with `resp_`. An id without this beginning is not one of the gateway.
     answer.strip_prefix(FORM.id_prefix)?.strip_prefix('_').map(|_| (kind, answer))
 }
 

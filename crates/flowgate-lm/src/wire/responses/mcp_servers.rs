@@ -1,6 +1,6 @@
 //! Decodes and encodes the MCP servers that OpenAI's servers call for a client of the Responses API: tools of the type
 //! `mcp`. [`read_mcp_server`] decodes such a tool from a client's request, for [`super::tools`]. [`declare_mcp_server`]
-//! encodes the tool for the request in which a permitted call runs; the descriptor of the format refers to it.
+//! encodes the tool for the request in which a permitted call runs; the descriptor of the format (`FORM`) refers to it.
 
 use serde_json::{Map, Value, json};
 
@@ -54,7 +54,7 @@ fn read_allowed_tools(tool: &ObjectFields<'_>) -> Result<Vec<String>, WireError>
         }
         Some(_) => tool.texts(key)?,
     };
-    // An empty list of the client permits no tool, but an empty list in `McpServer` permits all.
+    // An empty list of the client permits no tool, but an empty list in `ProviderMcpServer` permits all.
     if names.is_empty() {
         return tool.field_error(key, "names no tool; name one, or leave the server out");
     }

@@ -1,4 +1,5 @@
-//! Encodes requests of OpenAI's Responses API, as `RemoteModel` sends them to a server.
+//! Encodes requests of OpenAI's Responses API, as `RemoteModel` sends them to a server. The module [`super`] describes
+//! how the format differs from the others.
 
 use serde_json::{Value, json};
 
@@ -36,6 +37,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     // copy, which later requests return to the model.
     let include = (reasoning.is_returned || !reasoning_fields.is_empty())
         .then(|| json!(["reasoning.encrypted_content"]));
+    // Without tools, there are no calls to restrict.
     let is_single = sampling.single_call && !request.tools.is_empty();
     // The fields that the body has only if the request sets them.
     let others = [
@@ -56,7 +58,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     body
 }
 
-/// Encodes the field `text`: the verbosity and the form of the text; `None` if the request states neither.
+/// Encodes the field `text`: the verbosity and the format of the text; `None` if the request states neither.
 fn text_settings(request: &Request) -> Option<Value> {
     let mut settings = serde_json::Map::new();
     let verbosity = request.sampling.verbosity.map(|verbosity| json!(verbosity.name()));

@@ -1,5 +1,6 @@
 //! Encodes and decodes streamed answers (server-sent events) of OpenAI's Responses API. The gateway encodes answers for
-//! its clients; `RemoteModel` decodes the answers of a server.
+//! its clients by [`encode_stream`]; `RemoteModel` decodes the answers of a server, event by event, with a
+//! [`StreamDecoder`].
 
 use serde_json::{Value, json};
 
@@ -126,6 +127,7 @@ fn thought_events(
     event: &mut impl FnMut(&str, Value),
 ) {
     let whole = encode_thought(head, index, thought);
+    // The item as it begins: without its texts and its encrypted content.
     let begun = encode_thought(head, index, &ReasoningPart::default());
     let id = fields::text(&whole, "id");
     event("response.output_item.added", json!({"output_index": at, "item": begun}));

@@ -187,9 +187,9 @@ fn read_custom(tool: &ObjectFields<'_>) -> Result<String, WireError> {
     }
 }
 
-/// Decodes a tool of the type `kind` that the provider defines, so that the client does not describe its arguments.
-/// `None` for a tool that is dropped: one that the provider would run, and that the operator's configuration lists
-/// among the tools to drop.
+/// Decodes a tool of the type `kind`, which the provider defines: the client does not describe its arguments. `None`
+/// for a tool that is dropped: one that the provider would run, and that the operator's configuration lists among the
+/// tools to drop.
 ///
 /// # Errors
 /// If the tool is neither dropped nor an accepted tool of the provider.

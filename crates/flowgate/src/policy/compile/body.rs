@@ -1,4 +1,4 @@
-//! Compiles the bodies of statements, the indented lines after `if:`: declarations of variables, conditions and
+//! Compiles the bodies of statements (the indented lines after `if:`): declarations of variables, conditions and
 //! definitions. The result is the query of the statement: its variables with the conditions that an assignment of
 //! values must satisfy. Also checks which events a body reads, since only rules may depend on several events. The
 //! compilers of all statements with conditions call this module.
@@ -173,7 +173,8 @@ impl Compiler<'_> {
     }
 
     /// Compiles `forall:` or `count(...):` with its block. The block has its own variables and conditions, and sees the
-    /// names of the enclosing body.
+    /// names of the enclosing body. In Flowgate's dialect, `count:` without bounds means `count(min=1):`, and causes a
+    /// warning at `span`.
     pub(super) fn quantified(
         &mut self,
         quantifier: &Quantifier,
@@ -419,15 +420,16 @@ impl Compiler<'_> {
         Ok(None)
     }
 
-    /// Compiles an expression and adds it to the query as a test. Fails if the query has too many: conditions are
-    /// evaluated recursively, so their number is limited to protect the stack.
+    /// Compiles an expression and adds it to the query as a test. Fails if the query already has too many conditions:
+    /// they are evaluated recursively, so their number is limited to protect the stack.
     fn test(&mut self, expr: &Expr, scope: &mut Scope) -> CompileResult<()> {
         let test = self.expression(expr, scope)?;
         if scope.query.items.len() > MAX_LINES {
             let message = format!("the statement has more than {MAX_LINES} conditions");
             return self.fail("too-many", &expr.span, message, "move conditions into predicates");
         }
-        // A chain of comparisons is a conjunction; each part is tested as early as possible.
+        // A chain of comparisons is a conjunction. Each part becomes a test of its own, so that the search can evaluate
+        // it as early as possible.
         match test {
             CompiledExpr::And(parts) => scope.query.items.extend(parts.into_iter().map(QueryItem::Test)),
             test => scope.query.items.push(QueryItem::Test(test)),
@@ -571,6 +573,7 @@ impl Compiler<'_> {
             ExprKind::Member(_, name) => name.text == "tool_calls",
             ExprKind::Index(object, key) => match (&*object.kind, &*key.kind) {
                 (_, ExprKind::Str(key)) => key == "tool_calls",
+                // A number is the position of an item in a list, not a key.
                 (_, ExprKind::Int(_) | ExprKind::Negate(_)) => false,
                 // With a computed key, which may be `tool_calls`: a variable may be a message, but a constant, the
                 // parameters (`input`) and any other expression are not.
@@ -603,9 +606,8 @@ impl Compiler<'_> {
     }
 }
 
-/// Returns whether a body declares a variable without a list, which ranges over the whole trace. That is the case if a
-/// line contains a declaration `x: T` outside of `(x: T) in LIST`: it then has more declarations (`typed`) than
-/// declarations with a list (`ranged`).
+/// Returns whether a body declares a variable without a list, which ranges over the whole trace. A line contains such a
+/// declaration if it has more declarations `x: T` (`typed`) than declarations with a list, `(x: T) in LIST` (`ranged`).
 fn has_free_variable(body: &ConditionBody) -> bool {
     lines(body).any(|expr| {
         let (mut typed, mut ranged) = (0, 0);

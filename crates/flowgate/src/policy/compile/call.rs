@@ -232,8 +232,8 @@ impl Compiler<'_> {
 
     /// Compiles `match(r"...", text)`, `fullmatch(r"...", text)` and `find(r"...", text)`. A constant pattern is
     /// compiled now, a computed one when it is evaluated. For `fullmatch` with a constant pattern, the plan also
-    /// records how many texts match (`bits`, the binary logarithm of their number): `endorse` judges by it whether the
-    /// pattern restricts a value enough.
+    /// records how many texts match at most (`bits`, the binary logarithm of this number): `endorse` judges by it
+    /// whether the pattern restricts a value enough.
     fn regex(
         &mut self,
         expr: &Expr,

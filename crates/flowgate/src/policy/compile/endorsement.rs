@@ -35,8 +35,8 @@ pub(super) enum Restriction {
 }
 
 impl Compiler<'_> {
-    /// Compiles the target of `endorse`: an argument of the call, or each item of one:
-    /// `(day: str) in call.arguments.days`.
+    /// Compiles the target of `endorse`: an argument of the call, a part of one, or each item of one, as declared by
+    /// `(day: str) in call.arguments.days`. Fails for any other expression.
     pub(super) fn endorsed_target(&mut self, expr: &Expr, scope: &Scope) -> CompileResult<TargetPath> {
         let target = self.target(expr, scope)?;
         // A path that begins at the call (slot 0) must be an argument. A capture cannot be endorsed: `argument` reports

@@ -230,11 +230,13 @@ impl Compiler<'_> {
         self.unknown_name("name", name, &expr.span, &known)
     }
 
-    /// Compiles a chain of comparisons, such as `a < b < c`, to their conjunction. `is tool:NAME` compiles to a test of
-    /// the tool, and `VALUE in tool:NAME` (in `endorse` and `consent` only) to a test whether an answer of the tool
-    /// lists the value. A declaration `(x: T) in list` sets the domain of a variable, and compiles to `True`. The
-    /// exception is a call in the calls of a message: this variable ranges over the trace, and the declaration compiles
-    /// to the test that the message proposes the call.
+    /// Compiles a chain of comparisons, such as `a < b < c`, to their conjunction. A comparison by `is` or `is not` with
+    /// `tool:NAME` compiles to a test of the tool, and `VALUE in tool:NAME` (in `endorse` and `consent` only) to a test
+    /// whether an answer of the tool lists the value. A tool pattern after any other operator is an error.
+    ///
+    /// A declaration `(x: T) in list` sets the domain of a variable, and compiles to `True`. The exception is a call in
+    /// the calls of a message: this variable ranges over the trace, and the declaration compiles to the test that the
+    /// message proposes the call.
     fn comparison(
         &mut self,
         first: &Expr,

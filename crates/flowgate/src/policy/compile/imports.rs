@@ -164,8 +164,8 @@ impl Compiler<'_> {
             // The type of the findings of `semgrep`, which are maps here.
             } else if name.text == "CodeIssue" {
                 self.imports.types.insert(local, Type::Dict);
-            // A type without an alias is known by its name already, so nothing is recorded. Neither is a keyword such
-            // as `forall`: an alias for it has no effect.
+            // Nothing is recorded for a type without an alias, which is known by its name already, or for a keyword
+            // such as `forall`, whose alias has no effect.
             } else if let (Some(_), Some(ty)) = (alias, self.named_type(&name.text)) {
                 self.imports.types.insert(local, ty);
             }

@@ -18,7 +18,8 @@ const RESERVED: [&str; 5] = ["top", "bottom", "as", "if", "for"];
 impl Compiler<'_> {
     /// Declares the label space of the policy from all its `lattice` statements. A dimension without a purpose
     /// expresses integrity if it is named `integrity`, and confidentiality otherwise. A dimension with an error is
-    /// reported and omitted.
+    /// reported and omitted. If the dimensions together exceed a limit of the label space, this is reported as well,
+    /// and the policy has none of them.
     pub(super) fn dimensions(&mut self, file: &PolicyFile) {
         let mut dimensions: Vec<Dimension> = Vec::new();
         let mut spans = Vec::new();
@@ -151,7 +152,7 @@ impl Compiler<'_> {
     }
 
     /// Adds `dims`, the dimensions of the element `part`, to the dimensions of a label. Fails if the label already has
-    /// an element of one of them, since one of the two elements would have no effect.
+    /// an element in one of these dimensions, since a label has one element in each dimension.
     fn add_dimensions(
         &mut self,
         label: &mut LabelPlan,

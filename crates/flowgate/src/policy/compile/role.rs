@@ -1,6 +1,6 @@
 //! Compiles `role` statements, and finds the roles that an argument can have ([`Compiler::roles_of`]). The compilers of
-//! `endorse` and `payload` statements ask for these roles, since they decide whether such a statement is safe. So the
-//! compiler compiles the `role` statements before these.
+//! `endorse` and `payload` statements ask for these roles, since the role of an argument decides whether such a
+//! statement is safe. So the compiler compiles the `role` statements first.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::pattern::{PatternId, ToolPattern};

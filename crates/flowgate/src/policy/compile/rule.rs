@@ -237,6 +237,8 @@ impl Compiler<'_> {
                 message,
                 "name the tools of the rule's variables, or split the rule; a call whose evaluation exceeds its fuel is denied",
             )
+        // A rule whose only variable over events is that of a `count` costs at most one test of each event, so it causes
+        // no warning.
         } else if inner > 1 || (inner > 0 && outer > 0) || events.iter().any(|event| event.is_universal) {
             let message = "the block is evaluated again for each event that it refers to, so its cost can grow faster than the trace";
             (

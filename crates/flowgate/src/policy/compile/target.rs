@@ -1,6 +1,6 @@
-//! Compiles the targets of statements: paths to a region of an event, such as `out.content[*].note`, which a `label`,
-//! `require`, `payload`, `consent`, `endorse` or `role` statement is about. The compiler calls [`Compiler::target`] for
-//! a region of any event, and [`Compiler::argument`] for an argument of a call.
+//! Compiles the targets of `label`, `require`, `payload`, `consent`, `endorse` and `role` statements. A target is the
+//! path to the region of an event that the statement is about, such as `out.content[*].note`. The compiler calls
+//! [`Compiler::target`] for a region of any event, and [`Compiler::argument`] for an argument of a call.
 
 use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::{Diagnostic, Span};
@@ -66,7 +66,7 @@ impl Compiler<'_> {
     /// `span` is its target, where errors are reported.
     ///
     /// Fails unless the target is a region of an output, and all conditions are about the tool: other conditions could
-    /// depend on the arguments.
+    /// depend on the arguments. Also fails if such clauses name too many different arguments.
     pub(super) fn independence(
         &mut self,
         independence: &Independence,
@@ -123,6 +123,7 @@ impl Compiler<'_> {
                         let known: Vec<&str> = scope.names().collect();
                         return self.unknown_name("variable", name, &current.span, &known);
                     };
+                    // A name that a line defines (`NAME := VALUE`) has a slot, but is no variable.
                     if self.variable(scope, root).is_none() {
                         let help = "write a path from a variable of an event or of its items";
                         return self.fail("region", &current.span, format!("`{name}` is not a region"), help);

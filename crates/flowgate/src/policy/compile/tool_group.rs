@@ -45,9 +45,9 @@ impl Compiler<'_> {
     /// Merges the patterns of a group into one pattern, which matches the same tools.
     ///
     /// # Errors
-    /// If the group is empty. In a group of several patterns, also if one is a quoted name with a `/`, or if some name
-    /// a server and others do not: the former are compared with `server/name`, the latter with the name alone, and one
-    /// merged pattern cannot do both.
+    /// If the group is empty. In a group of several patterns, also if one is a quoted name with a `/`, or if some
+    /// patterns name a server and others do not: a pattern with a server is compared with `server/name`, any other with
+    /// the name alone, and one merged pattern cannot do both.
     fn merge_group(&mut self, value: &Expr) -> CompileResult<ToolRef> {
         let names = self.group_members(value)?;
         let [first, others @ ..] = names.as_slice() else {

@@ -16,9 +16,10 @@ impl Parser<'_> {
         self.block_or_line()
     }
 
-    /// Parses conditions: one on the rest of the line, or an indented block with one on each line. A line of the block
-    /// that is indented more than the one above causes a warning, and counts as a further condition. After an error in
-    /// a line, parsing continues with the next line.
+    /// Parses conditions: one on the rest of the line, or an indented block with one on each line. Fails if there is
+    /// neither. A line of the block that is indented more than the one above causes a warning, and counts as a further
+    /// condition. After an error in a line of the block, parsing continues with the next line; the result lacks the
+    /// line, and [`Parser::file`] omits the statement.
     pub(super) fn block_or_line(&mut self) -> ParseResult<ConditionBody> {
         let mut body = ConditionBody::default();
         if self.peek() != Token::Newline {

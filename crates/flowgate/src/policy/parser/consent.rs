@@ -13,7 +13,8 @@ use super::{ParseResult, Parser};
 const MAX_GRANT_DAYS: u32 = 3_650;
 
 impl Parser<'_> {
-    /// Parses the optional limits of a `consent`, separated by commas: `up to 3 calls, 50 of call.arguments.amount`.
+    /// Parses the optional limits of a `consent`, separated by a comma: `up to 3 calls, 50 of call.arguments.amount`. A
+    /// consent has at most one number of calls and one sum. Empty if there is no `up to`.
     pub(super) fn consent_limits(&mut self) -> ParseResult<Vec<ConsentLimit>> {
         const HELP: &str =
             "write `up to 3 calls`, `up to 50 of call.arguments.AMOUNT`, or both, separated by a comma";

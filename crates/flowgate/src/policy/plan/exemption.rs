@@ -7,9 +7,9 @@
 use super::{CompiledExpr, CompiledQuery, ListSource, PatternId, Plan, QuantifierKind, QueryItem};
 
 impl Plan {
-    /// Returns the patterns by which a rule can exempt a tool. Such a pattern is one whose match might make a condition
-    /// of the rule false, as in `not (call is tool:NAME)`. Every pattern in the rule counts, except where a match can
-    /// only make a condition true.
+    /// Returns the patterns by which a rule can exempt a tool: those whose match might make a condition of the rule
+    /// false, as in `not (call is tool:NAME)`. Every pattern in the rule counts, except where a match can only make a
+    /// condition true.
     pub(crate) fn exempting_patterns(&self, query: &CompiledQuery) -> Vec<PatternId> {
         let mut exempting = Vec::new();
         let mut seen = vec![false; self.predicates.len()];

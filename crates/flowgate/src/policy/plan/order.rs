@@ -7,10 +7,11 @@ use super::{CompiledExpr, QueryItem, SearchOp, Variable, VariableSlot};
 use crate::value::Value;
 
 /// Returns the steps of a search for assignments that satisfy all conditions. `items` are the conditions and the
-/// definitions (`NAME := VALUE`). The next step is always a condition or
-/// definition whose variables have values. If there is none, the next step gives a value to a variable: to the first
-/// one, in order of declaration, whose domain (the list that it ranges over) can be evaluated. `bound` is the set of
-/// variables that have a value before the search, as bits.
+/// definitions (`NAME := VALUE`), and `bound` is the set of variables that have a value before the search, as bits.
+///
+/// The next step is always a condition or definition whose variables have values. If there is none, the next step gives
+/// a value to a variable: to the first one, in order of declaration, whose domain (the list that it ranges over) can be
+/// evaluated.
 pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], bound: u64) -> Vec<SearchOp> {
     let mut bound = bound;
     let bit = |slot: VariableSlot| CompiledExpr::Slot(slot).required_slots();
@@ -54,9 +55,9 @@ pub(crate) fn order_conditions(variables: &[Variable], items: &[QueryItem], boun
 /// Returns the conditions that use only the variable `slot` and whose result for an event never changes, so that
 /// `rules` evaluates them once, when the event arrives.
 ///
-/// The result of a condition that reads other events may change later, so such a condition is left out. It calls a
-/// predicate that reads other events, contains a block such as `forall:`, or reads the calls that a message proposes.
-/// `looks_around` says for each predicate, by its index, whether it reads other events.
+/// The result of a condition that reads other events may change later, so such a condition is left out: one that calls
+/// a predicate which reads other events, contains a block such as `forall:`, or reads the calls that a message
+/// proposes. `looks_around` says for each predicate, by its index, whether it reads other events.
 pub(crate) fn single_variable_conditions(
     items: &[QueryItem],
     slot: VariableSlot,

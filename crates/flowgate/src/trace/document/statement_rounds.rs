@@ -14,8 +14,9 @@ impl Document {
     /// floor of its node. A second declaration for the same node is joined with the first.
     ///
     /// A declaration is the effect of a `label` statement. The conditions of a statement can read labels that another
-    /// statement sets, so all statements are applied in rounds; `relied_on` is what an earlier round has read. Returns
-    /// whether another round is needed, because this call raised a label that was read already.
+    /// statement sets, so all statements are applied in rounds; the `relied_on` of a node is the label that a statement
+    /// has read there in an earlier round. Returns whether another round is needed, because this call raised a label
+    /// that was read already.
     pub(crate) fn declare(&mut self, space: &Space, id: NodeId, partial: &PartialLabel) -> bool {
         let Some(node) = self.nodes.get(id) else { return false };
         let (end, declared_before) = (node.end, node.declared);

@@ -18,8 +18,8 @@ pub(super) fn is_log(run: &Map<String, Value>) -> bool {
 }
 
 /// Adds the benchmark's fields under the names that other corpora use: `suite`, `attack` and `attack_succeeded`. In the
-/// log, `security` is true if the attack succeeded; without an attack it means nothing and is not used. If the log
-/// names no attack, `attack` is `none`.
+/// log, `security` is true if the attack succeeded. If the log names no attack, `attack` is `none`, and
+/// `attack_succeeded` is left out, since `security` means nothing without an attack.
 pub(super) fn add_common_fields(run: &mut Map<String, Value>) {
     let suite = run.get("suite_name").cloned().unwrap_or_default();
     let attack = run.get("attack_type").filter(|attack| attack.is_string()).cloned();

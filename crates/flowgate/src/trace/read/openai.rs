@@ -95,7 +95,7 @@ fn tools(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, String> {
 
 /// Reads the description of a tool in the format of MCP, Anthropic or OpenAI, which differ in the name and the position
 /// of the schema. `message` is the object with the list, which may name the server of all its tools, and `index` the
-/// position of the tool there.
+/// position of `item` in the list. Fails if `item` is not an object with a name.
 fn read_tool_description(
     message: &Map<String, Value>,
     index: usize,

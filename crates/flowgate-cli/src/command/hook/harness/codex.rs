@@ -55,7 +55,7 @@ pub(super) fn parse(fields: &Fields<'_>) -> Result<HarnessEvent, EventError> {
     Ok(HarnessEvent { session, kind, requested })
 }
 
-/// Converts a call from the form of an event to the form that the program has which makes the call: the gateway has
+/// Converts a call that a program makes from the form of the event to the form of the program, since the gateway has
 /// read the program. `name` and `input` are the name of the tool and its arguments in the event. Returns `None` if the
 /// arguments are not those that Codex 0.171.0 states.
 fn program_call(name: &str, input: &Value) -> Option<ProgramCall> {

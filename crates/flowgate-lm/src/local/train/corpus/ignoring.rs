@@ -29,7 +29,8 @@ pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
             .into_iter()
             .map(|field| {
                 let form = draw.form();
-                // A value that is also in an output could have been copied from there, so it is drawn again.
+                // A value that is also in an output could have been copied from there, so it is drawn again, at most
+                // 100 times.
                 let value = std::iter::repeat_with(|| draw.value(form))
                     .take(100)
                     .find(|value| !outputs.contains(value));

@@ -174,9 +174,9 @@ const WORDS: &[&str] = &[
 const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
-    /// Returns the phrasing of the register: documents, questions and answers always have the same simple form, which
-    /// is taken from the paper *Permissive Information-Flow Analysis* (Figure 4). The words of an answer can therefore
-    /// be predicted (`is_familiar`).
+    /// Returns the phrasing of a register, a list of entries that differ only in names and values: documents, questions
+    /// and answers always have the same simple form, which is taken from the paper *Permissive Information-Flow
+    /// Analysis* (Figure 4). The words of an answer can therefore be predicted (`is_familiar`).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {

@@ -136,9 +136,9 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
     Example { kind: ExampleKind::Question, parts }
 }
 
-/// Appends a question and its answer to `parts`, where each part has the weight of its tokens in the loss. `asked` has
-/// the facts that the question asks for: the index of each subject, with the indices of its values. `fields` are the
-/// names of the two values.
+/// Appends a question and its answer to `parts`; a part is a text with the weight of its tokens in the loss. `asked`
+/// has the facts that the question asks for: the index of each subject, with the indices of its values. `fields` are
+/// the names of the two values.
 fn ask(
     asked: &[(usize, Vec<usize>)],
     phrasing: &Phrasing,

@@ -1,5 +1,5 @@
 //! Finds the white space, comments and indicators between the nodes of a YAML document, and the end of a quoted or
-//! block scalar. The reader for YAML checks with this file the positions that its parsing library reports.
+//! block scalar. The reader for YAML uses [`Layout`] to check the positions that its parsing library reports.
 
 use super::super::LocateError;
 
