@@ -253,10 +253,10 @@ impl ScriptReader<'_, '_> {
             self.skip_blanks()?;
             if self.take_keyword("time") {
                 self.skip_blanks()?;
-                // Both options of `time` may be absent.
-                if !self.take_keyword("-p") {
-                    self.take_keyword("--");
-                }
+                // `time`, `time -p`, `time --` and `time -p --` precede a pipeline.
+                self.take_keyword("-p");
+                self.skip_blanks()?;
+                self.take_keyword("--");
             } else if !self.take_keyword("!") {
                 break;
             }

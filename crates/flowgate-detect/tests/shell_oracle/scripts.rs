@@ -96,6 +96,8 @@ pub(crate) const WRITTEN: &[&str] = &[
     "! ! rm",
     "time rm",
     "time -p rm",
+    "time -- rm",
+    "time -p -- rm",
     "! time rm",
     "rm & wait",
     "(rm)",
