@@ -36,6 +36,7 @@ def both(*names):
 FORMS = {
     "chat-completions": {
         "request": [chat_request.CompletionCreateParamsStreaming],
+        "request.web_search_options": [chat_request.WebSearchOptions],
         "request.stream_options": [chat.ChatCompletionStreamOptionsParam],
         "request.response_format, any text": [shared.ResponseFormatText],
         "request.response_format, any JSON": [shared.ResponseFormatJSONObject],

@@ -186,14 +186,18 @@ const ROWS: [BypassRow; 13] = [
     },
     BypassRow {
         name: "a tool that the provider runs",
-        clients: WITH_REASONING,
+        clients: ALL,
         upstreams: WITH_REASONING,
         statements: SEARCH,
         change: |api, body| {
             let tool = match api {
                 Api::GenerateContent => json!({"googleSearch": {}}),
                 Api::Messages => json!({"type": "web_search_20260318", "name": "web_search"}),
-                _ => json!({"type": "web_search"}),
+                Api::ChatCompletions => {
+                    body["web_search_options"] = json!({});
+                    return;
+                }
+                Api::Responses => json!({"type": "web_search"}),
             };
             add_tool(body, tool);
         },
@@ -352,7 +356,7 @@ fn what_a_tool_of_the_provider_returns_is_not_forwarded() {
         let more = "user-messages = \"trust-unmarked-even-if-pasted\"";
         let text = config(&upstream.url, name_of(*upstream_form), more);
         let gateway = TestGateway::configured(&text, &format!("{POLICY}{SEARCH}"));
-        for client in WITH_REASONING {
+        for client in ALL {
             for streams in [false, true] {
                 let at = format!("{client:?} to {upstream_form:?}, streamed {streams}");
                 let (path, mut body) = request_of(*client);

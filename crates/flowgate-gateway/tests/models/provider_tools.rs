@@ -93,7 +93,9 @@ fn body(api: Api, texts: &[&str]) -> (&'static str, String) {
         }
         Api::ChatCompletions => (
             "/v1/chat/completions",
-            json!({"model": "double", "messages": messages(), "tools": [{"type": "web_search"}]}).to_string(),
+            json!({"model": "double", "messages": messages(), "web_search_options": {}, "tools": [
+                {"type": "function", "function": {"name": "send", "parameters": schema}}]})
+            .to_string(),
         ),
     }
 }
@@ -112,7 +114,10 @@ fn declares_search(body: &str) -> bool {
 
 #[test]
 fn a_search_runs_alone_and_its_result_is_labelled() {
-    for (api, name) in APIS {
+    // The APIs of the client and of the upstream: the same, or a client of chat completions.
+    let pairs =
+        APIS.iter().flat_map(|(api, name)| [*api, Api::ChatCompletions].map(|client| (client, *name)));
+    for (api, name) in pairs {
         let upstream = UpstreamDouble::new(searches);
         let gateway =
             TestGateway::configured(&config(&upstream.url, name, MORE), &format!("{POLICY}{SEARCH}"));

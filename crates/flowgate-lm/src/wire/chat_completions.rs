@@ -21,6 +21,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
+use super::fields::UNLABELLED_TOOL;
 use super::form::{Form, FormRoute, KeyHeader, decode_stream};
 use super::known_fields::FieldRule::{Dropped, Only, Read, Refused};
 use super::known_fields::{KnownFields, known_fields};
@@ -132,8 +133,12 @@ known_fields! {
         "functions": Refused(OLD_FUNCTIONS),
         "function_call": Refused(OLD_FUNCTIONS),
         "prediction": Refused("carries text for the model without a label; leave it out"),
-        "web_search_options": Refused("lets the provider search the web, and what it finds would reach the model without a label; leave it out"),
+        "web_search_options": Refused(UNLABELLED_TOOL),
         "moderation": Refused("asks the provider to judge the conversation; the gateway judges it, so leave it out"),
+    }
+    WEB_SEARCH = "request.web_search_options" {
+        "search_context_size": Dropped("how much of what it finds the provider reads; the gateway's own request leaves this to the provider"),
+        "user_location": Refused("cannot be passed on with the search; leave it out"),
     }
     STREAM_OPTIONS = "request.stream_options" {
         "include_usage": Read("whether the stream reports token usage"),

@@ -192,7 +192,7 @@ known_fields! {
         "fileSearch": Refused(PROVIDER_TOOL),
         "urlContext": Refused(UNLABELLED_TOOL),
         "codeExecution": Refused(UNLABELLED_TOOL),
-        "mcpServers": Refused(PROVIDER_TOOL),
+        "mcpServers": Refused("is supported only in the forms of Responses and Messages; put the server behind the gateway, or leave it out"),
         "computerUse": Refused("is a tool whose arguments only the provider describes; declare it as a function"),
     }
     OF_PROVIDER = "tool that the provider runs" {

@@ -9,16 +9,17 @@ use super::super::fields::{
 };
 use super::super::known_fields::{DecodeOptions, KnownFields};
 use super::super::output_format::{read_format, read_named_schema};
+use super::super::provider_tools::add_provider_tools;
 use super::super::{ReceivedRequest, ToolForms, WireError, extension, parse_image_url};
 use super::{
     ASSISTANT, CALL, CALLED, CHOICE, CHOSEN, FILE, FILE_PART, FILE_PART_OF_USER, FUNCTION, IMAGE_PART,
     IMAGE_PART_OF_USER, IMAGE_URL, JSON_FORMAT, JSON_SCHEMA, OUTPUT, PLAIN, REFUSAL_PART,
     REFUSAL_PART_OF_USER, REQUEST, SCHEMA_FORMAT, STREAM_OPTIONS, TEXT_FORMAT, TEXT_PART, TEXT_PART_OF_USER,
-    TOOL, USER,
+    TOOL, USER, WEB_SEARCH,
 };
 use crate::chat::{
-    Effort, Message, OutputFormat, Part, Reasoning, Request, Sampling, Source, Sources, ToolCall, ToolChoice,
-    ToolSpec, Verbosity,
+    Effort, Message, OutputFormat, Part, ProviderTool, ProviderToolUse, Reasoning, Request, Sampling, Source,
+    Sources, ToolCall, ToolChoice, ToolSpec, Verbosity,
 };
 use crate::json::Json;
 
@@ -28,7 +29,8 @@ use crate::json::Json;
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
 pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
     let body = ObjectFields::of_body(body, options)?;
-    body.reject_unsupported(&REQUEST)?;
+    let accepts_search = body.accepts_provider_tool(&ProviderTool::WebSearch);
+    body.reject_unsupported_except(&REQUEST, |field| field == WEB_SEARCH_FIELD && accepts_search)?;
     // Whether a streamed answer is to end with the token usage.
     let mut usage = false;
     if body.get("stream_options").is_some() {
@@ -44,13 +46,14 @@ pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<Receiv
     if body.get("messages").is_none() {
         return body.field_error("messages", "is missing");
     }
-    let tools = body.objects("tools")?;
+    let tools = body.objects("tools")?.filter_map(|tool| tool.and_then(|tool| read_tool(&tool)).transpose());
+    let mut tools = tools.collect::<Result<Vec<_>, _>>()?;
+    let provider_tools = read_web_search(&body, accepts_search)?;
+    add_provider_tools(&body, &mut tools, &provider_tools)?;
     let (messages, sources) = read_messages(&body)?;
     let request = Request {
         messages: messages.into(),
-        tools: tools
-            .filter_map(|tool| tool.and_then(|tool| read_tool(&tool)).transpose())
-            .collect::<Result<_, _>>()?,
+        tools,
         choice: read_choice(&body)?,
         sampling: Sampling {
             max_tokens: new.or(old),
@@ -78,10 +81,24 @@ pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<Receiv
         tool_forms: ToolForms::default(),
         previous_response: None,
         item_references: Vec::new(),
-        provider_tools: Vec::new(),
+        provider_tools,
         max_provider_calls: None,
         citable: Arc::default(),
     })
+}
+
+/// The field by which a request asks for a web search of the provider. It is not one of the tools.
+const WEB_SEARCH_FIELD: &str = "web_search_options";
+
+/// Decodes the field `web_search_options`. Returns the search as a tool of the provider; an empty list if the field is
+/// absent, or if the operator's configuration drops it. `is_accepted` says whether the client may ask for a search: if
+/// not, [`decode_request`] has refused the field already.
+fn read_web_search(body: &ObjectFields<'_>, is_accepted: bool) -> Result<Vec<ProviderToolUse>, WireError> {
+    if !is_accepted || body.get(WEB_SEARCH_FIELD).is_none() || body.is_dropped_by_operator(WEB_SEARCH_FIELD) {
+        return Ok(Vec::new());
+    }
+    body.object(WEB_SEARCH_FIELD)?.reject_unsupported(&WEB_SEARCH)?;
+    Ok(vec![ProviderToolUse::from(ProviderTool::WebSearch)])
 }
 
 /// Decodes the field `response_format`, the form that the client demands of the text; `None` if the field is absent or
@@ -336,6 +353,30 @@ mod tests {
             check(fine, "fine");
         }
         check(r#""seed_":2"#, "`seed_` is not known");
+        let search = "`web_search_options` is a tool that the provider runs: the policy has to label its outputs, and \
+            the upstream has to have it; leave it out";
+        check(r#""web_search_options":{}"#, search);
+        let accepted = |fields: &str| {
+            let options =
+                DecodeOptions { provider_tools: vec![ProviderTool::WebSearch], ..DecodeOptions::default() };
+            let text = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"u"}}],{fields}}}"#);
+            let read = decode_request(&Json::parse(&text).unwrap(), &options);
+            read.map(|read| (read.request.tools.len(), read.provider_tools.len()))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(accepted(r#""web_search_options":{"search_context_size":"low"}"#), Ok((1, 1)));
+        assert_eq!(accepted(r#""web_search_options":null"#), Ok((0, 0)));
+        assert_eq!(
+            accepted(r#""web_search_options":{"user_location":{}}"#).unwrap_err(),
+            "`web_search_options.user_location` cannot be passed on with the search; leave it out"
+        );
+        assert_eq!(
+            accepted(
+                r#""web_search_options":{},"tools":[{"type":"function","function":{"name":"web_search"}}]"#
+            )
+            .unwrap_err(),
+            "`tools` has a tool of the provider and another tool of the same name; leave one of them out"
+        );
         check(
             r#""n":2"#,
             "`n` is supported only as 1: a conversation continues with one message of the model",
