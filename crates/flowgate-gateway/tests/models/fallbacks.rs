@@ -91,7 +91,7 @@ fn an_upstream_that_cannot_take_over_is_an_error_of_the_configuration() {
         "fallback = [{ upstream = \"double\" }]",
         "`double` is the client's own upstream, which cannot replace itself: name another one",
     );
-    check("fallback = [{ upstream = \"passing\" }]", "give `passing` a key of its own");
+    check("fallback = [{ upstream = \"passing\" }]", "in [upstreams.passing], replace `pass-key`");
     check(
         "fallback = [{ upstream = \"second\", model = \"x\" }]",
         "`second` does not have the model `x`: name one of `models` in [upstreams.second]",
