@@ -283,17 +283,17 @@ impl Encoder {
     /// Reads an encoder from the files of `folder`, for evaluation on `device`. `labels` is the number of labels of its
     /// classifier. Fails if a tensor is missing or has another shape.
     pub(super) fn load(
-        config: EncoderConfig,
+        config: &EncoderConfig,
         folder: &SafetensorsFolder,
-        device: Device,
+        device: &Device,
         labels: usize,
     ) -> Loaded<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "the model computes in single precision")]
         let epsilon = config.epsilon as f32;
-        let tensors = Tensors { folder, device: &device, epsilon };
+        let tensors = Tensors { folder, device, epsilon };
         match &config.family {
-            EncoderFamily::Bert(shape) => Self::load_bert(&config, shape, &tensors, labels),
-            EncoderFamily::Modern(shape) => Self::load_modern(&config, shape, &tensors, labels),
+            EncoderFamily::Bert(shape) => Self::load_bert(config, shape, &tensors, labels),
+            EncoderFamily::Modern(shape) => Self::load_modern(config, shape, &tensors, labels),
         }
     }
 

@@ -45,7 +45,7 @@ enum ScoredModel {
     },
     Encoder {
         encoder: Box<Encoder>,
-        tokenizer: TextTokenizer,
+        tokenizer: Box<TextTokenizer>,
     },
 }
 
@@ -72,8 +72,8 @@ impl LocalTextClassifier {
                 return Err(LoadError::new(folder, problem));
             }
             let (weights, device) = (SafetensorsFolder::open(folder)?, device(folder, settings.processor)?);
-            let encoder = Box::new(Encoder::load(config, &weights, device, labels.len())?);
-            ScoredModel::Encoder { encoder, tokenizer }
+            let encoder = Box::new(Encoder::load(&config, &weights, &device, labels.len())?);
+            ScoredModel::Encoder { encoder, tokenizer: Box::new(tokenizer) }
         } else {
             load_decoder(folder, settings, labels.len())?
         };

@@ -47,7 +47,7 @@ fn weights(reference: &Reference) -> TempFolder {
 fn encoder(reference: &Reference) -> Encoder {
     let config = EncoderConfig::read(Path::new("config.json"), &reference.config, None).unwrap();
     let folder = SafetensorsFolder::open(weights(reference).path()).unwrap();
-    Encoder::load(config, &folder, Device::Cpu, 3).unwrap()
+    Encoder::load(&config, &folder, &Device::Cpu, 3).unwrap()
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn every_encoder_is_as_transformers_computes_it() {
         let folder = weights(&reference);
         let config = EncoderConfig::read(Path::new("config.json"), &reference.config, None).unwrap();
         let opened = SafetensorsFolder::open(folder.path()).unwrap();
-        let encoder = Encoder::load(config, &opened, Device::Cpu, 3).unwrap();
+        let encoder = Encoder::load(&config, &opened, &Device::Cpu, 3).unwrap();
         assert_eq!(encoder.config().context, 40, "{name}");
         for (text, expected) in reference.texts.iter().zip(&reference.scores) {
             let found = encoder.scores(text).unwrap();
