@@ -129,7 +129,10 @@ fn qwen3_with_labels(folder_name: &str, labels: &[&str]) -> PathBuf {
     });
     if !labels.is_empty() {
         let named = labels.iter().enumerate().map(|(number, label)| (number.to_string(), (*label).into()));
-        config["id2label"] = serde_json::Value::Object(named.collect());
+        config
+            .as_object_mut()
+            .unwrap()
+            .insert("id2label".to_owned(), serde_json::Value::Object(named.collect()));
     }
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let layer = "model.layers.0.";
