@@ -46,7 +46,9 @@ fn weights(reference: &Reference) -> TempFolder {
 /// Loads the encoder of a reference.
 fn encoder(reference: &Reference) -> Encoder {
     let config = EncoderConfig::read(Path::new("config.json"), &reference.config, None).unwrap();
-    let folder = SafetensorsFolder::open(weights(reference).path()).unwrap();
+    // The weights are read by `load`, so their folder must exist until then.
+    let files = weights(reference);
+    let folder = SafetensorsFolder::open(files.path()).unwrap();
     Encoder::load(&config, &folder, &Device::Cpu, 3).unwrap()
 }
 
