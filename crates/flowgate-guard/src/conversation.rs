@@ -9,7 +9,7 @@
 //! add texts to the trace. `generation`, `draft` and `step_labels` choose the label of a step and show the model a
 //! view; `cited_passages` judges the citations of a reply. `calls`, `slot_filling`, `slot_copy`, `approval` and
 //! `upcoming` process the calls of a step. `hand_over`, `handed_over_calls` and `outside_chat` serve a caller that runs
-//! calls itself. `merge`, `redeclared`, `respelled_calls` and `postpone` compare the chat that a caller sends with the
+//! calls itself. `merge`, `memorized_texts`, `redeclared`, `respelled_calls` and `postpone` compare the chat that a caller sends with the
 //! conversation. `replay` and `carry_over` rebuild a conversation from its recorded inputs, and `hidden_items` reports
 //! what is hidden. The other files define the settings, the state (`phase`, `pending_step`, `running_turn`,
 //! `tool_offer`, `unique_numbers`), and what a driver receives (`need`, `turn`).
@@ -33,6 +33,7 @@ mod hand_over;
 mod handed_over_calls;
 mod hidden_items;
 mod inputs;
+mod memorized_texts;
 mod merge;
 mod messages;
 mod need;

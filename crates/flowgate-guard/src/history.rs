@@ -16,7 +16,9 @@
 mod chat;
 mod client;
 mod digest;
+mod escapes;
 pub(crate) mod lookup;
+mod markup_mask;
 mod normalization;
 pub(crate) mod pieces;
 mod query;

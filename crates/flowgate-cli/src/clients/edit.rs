@@ -31,7 +31,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) ->
                 "the server runs behind another `flowgate mcp` already; run `flowgate unwrap` first",
             ),
             None if !is_usable_name(&server.name) => ServerChange::Refused(
-                "no policy can refer to the server by its name; rename the server: at most 64 letters, digits, `-`, `_` and `.`, beginning with a letter",
+                "no policy can refer to the server by its name; rename it to 1 to 64 ASCII characters: a letter, then letters, digits, `-`, `_` and `.`",
             ),
             None => ServerChange::Command(wrapping.command(&server.name, command)),
         },

@@ -213,7 +213,7 @@ pub(crate) fn guess(
     }
 }
 
-/// Returns a word without the `s` of a plural. A word of at most three letters, or one that ends in `ss`, is returned
+/// Returns a word without the `s` of a plural. A word of at most three characters, or one that ends in `ss`, is returned
 /// unchanged.
 fn singular(word: &str) -> &str {
     word.strip_suffix('s').filter(|stem| stem.len() > 2 && !stem.ends_with('s')).unwrap_or(word)

@@ -94,7 +94,7 @@ pub(super) fn line_magic(text: &str) -> MagicContent<'_> {
 /// Returns the code after the options of the magic `magic` (`time`, `timeit` or `prun`); `line` is the text after its
 /// name. `None` if an option is unknown, since it could take a part of the code as its value.
 fn code_after_options<'t>(magic: &str, line: &'t str) -> Option<&'t str> {
-    // The letters of the options without a value, and of those with one.
+    // The one-character options without a value, and those with one.
     let (flags, values) = match magic {
         "timeit" => ("tcqo", "nrpv"),
         "prun" => ("rq", "DlsT"),

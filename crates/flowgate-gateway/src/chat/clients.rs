@@ -157,7 +157,7 @@ impl ClientState {
     }
 
     /// Locks the texts that the client was shown, for a request under these settings. The states of the client before
-    /// and after a reload share these texts. If the profile beside them was set under other settings, or not yet
+    /// and after a reload share these texts. If the profile that is stored with them was set under other settings, or not yet
     /// (generation 0), it is replaced by the one that these settings declare.
     pub(crate) async fn lock_history(&self) -> tokio::sync::MutexGuard<'_, ClientHistory> {
         let mut history = self.history.lock().await;

@@ -182,7 +182,7 @@ impl ModelRoutes {
     }
 
     /// Judges an answer of the model to a chat. In watch mode, the chat is replayed under a permissive policy, which
-    /// stops nothing. The policy that the operator wrote is evaluated beside it, and its verdicts are only recorded: in
+    /// stops nothing. The policy that the operator wrote is evaluated as well, and its verdicts are only recorded: in
     /// the watch log and in `report`.
     ///
     /// # Errors

@@ -10,7 +10,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::normalization::{NormalizedText, SourceChar, append_normalized, markup_mask};
+use super::escapes::SourceChar;
+use super::markup_mask::markup_mask;
+use super::normalization::{NormalizedText, append_normalized};
 use super::readings::{ComparisonSide, READINGS, Readings};
 use super::windows::{LEAST_ACROSS_BORDER, WindowFingerprint, marked_ranges};
 
@@ -307,7 +309,7 @@ pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
 
 /// Returns the line without its leading number, if the text has a character between the number and the next letter
 /// or digit, or if the line has nothing but the number. A number has up to three digits, or is one letter, or a
-/// Roman numeral of up to five letters. `alphanumeric` has the letters and digits of the texts, and `line` is a
+/// Roman numeral of up to five characters. `alphanumeric` has the letters and digits of the texts, and `line` is a
 /// range of them.
 fn without_number(alphanumeric: &JoinedText, line: &Range<usize>) -> Range<usize> {
     let bytes = alphanumeric.bytes(line);

@@ -37,7 +37,8 @@ use deunicode::deunicode_char;
 use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
-use super::normalization::{SourceChar, decode_escapes, fold, source_chars};
+use super::escapes::{SourceChar, decode_escapes, source_chars};
+use super::normalization::fold;
 use super::windows::SHORTEST;
 
 /// The number of readings of a text, including the text as it is written.

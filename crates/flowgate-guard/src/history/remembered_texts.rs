@@ -5,7 +5,8 @@
 //! markup, one for the letters and digits outside the markup. The text as written also has forms without the numbers or
 //! prefixes of its lines. A form that an earlier reading has as well is left out.
 
-use super::normalization::{NormalizedText, append_normalized, markup_mask};
+use super::markup_mask::markup_mask;
+use super::normalization::{NormalizedText, append_normalized};
 use super::query::stripped_lines;
 use super::readings::{ComparisonSide, READINGS, Readings};
 

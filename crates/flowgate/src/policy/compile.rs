@@ -7,6 +7,7 @@
 
 mod answers;
 mod body;
+mod body_reads;
 mod call;
 mod capture_position;
 mod consent;
@@ -323,9 +324,10 @@ impl<'a> Compiler<'a> {
                 let independent_of = self.independence(independence, &target_plan, &query, &target.span)?;
                 // Whether the effect of the statement depends on the content of the event, and not only on its kind and
                 // tool.
-                let reads =
-                    !label.computed.is_empty() || body::reads_content(&query.items) || target_plan.root != 0;
-                let mentions_error = body::mentions(body, "is_error");
+                let reads = !label.computed.is_empty()
+                    || body_reads::reads_content(&query.items)
+                    || target_plan.root != 0;
+                let mentions_error = body_reads::mentions(body, "is_error");
                 self.plan.labels.push(LabelStatement {
                     span,
                     target: target_plan,
