@@ -9,10 +9,10 @@
 //! add texts to the trace. `generation`, `draft` and `step_labels` choose the label of a step and show the model a
 //! view; `cited_passages` judges the citations of a reply. `calls`, `slot_filling`, `slot_copy`, `approval` and
 //! `upcoming` process the calls of a step. `hand_over`, `handed_over_calls` and `outside_chat` serve a caller that runs
-//! calls itself. `merge`, `memorized_texts`, `redeclared`, `respelled_calls` and `postpone` compare the chat that a caller sends with the
-//! conversation. `replay` and `carry_over` rebuild a conversation from its recorded inputs, and `hidden_items` reports
-//! what is hidden. The other files define the settings, the state (`phase`, `pending_step`, `running_turn`,
-//! `tool_offer`, `unique_numbers`), and what a driver receives (`need`, `turn`).
+//! calls itself. `merge`, `memorized_texts`, `redeclared`, `respelled_calls` and `postpone` compare the chat that a
+//! caller sends with the conversation. `replay` and `carry_over` rebuild a conversation from its recorded inputs, and
+//! `hidden_items` reports what is hidden. The other files define the settings, the state (`phase`, `pending_step`,
+//! `running_turn`, `tool_offer`, `unique_numbers`), and what a driver receives (`need`, `turn`).
 //!
 //! **Levels.** Under the method [lowest first](crate::method::lowest_first), a step is shown what flows to the
 //! strictest requirement of the tools on offer. The model requests more with [`look`](crate::slot::LOOK). A look pushes

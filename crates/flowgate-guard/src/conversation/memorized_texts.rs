@@ -7,7 +7,6 @@ use flowgate::trace::{Event, EventBody, NodeContent, PathStep};
 use serde_json::Value;
 
 use super::Conversation;
-use super::merge::LabelledBlock;
 use crate::history::lookup::QuotationLookup;
 use crate::history::pieces::Pieces;
 use crate::history::{ClientProfile, History, SessionTexts};
@@ -17,6 +16,9 @@ use crate::view::{CallOutcome, ConversationItem};
 const MODEL: &str = "model";
 /// The name of the client as the author of texts in the memory: texts that it sends and that the user did not write.
 pub(super) const CLIENT: &str = "client";
+
+/// A block of a message; its label, and the label that it has apart from quotations.
+pub(super) type LabelledBlock = (Value, (Label, Label));
 
 impl Conversation {
     /// Records in the client's memory the texts that were added to this session since the last call, so that quotations

@@ -3,8 +3,8 @@
 //!
 //! The sent chat has been compared with the history of the session already, and the merge processes its messages in
 //! order. A known message stays as it is. A new one is labelled by its source and by the quotations that it contains,
-//! and `memorized_texts` records its text in the client's memory. [`super::apply`] calls this module with the client's memory or, in
-//! a replay, with the recorded quotations.
+//! and `memorized_texts` records its text in the client's memory. [`super::apply`] calls this module with the client's
+//! memory or, in a replay, with the recorded quotations.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use flowgate::trace::{Event, EventBody, TraceEntry};
 use flowgate_lm::chat::{self, Part, Source, Sources};
 use serde_json::{Value, json};
 
-use super::memorized_texts::CLIENT;
+use super::memorized_texts::{CLIENT, LabelledBlock};
 use super::{Conversation, ConversationPhase};
 use crate::history::lookup::QuotationLookup;
 use crate::history::{Alignment, History, HistoryMessage, MergeSummary, QuotationSpan};
@@ -396,9 +396,6 @@ struct NewMessage<'a> {
     /// The source of each part, as far as the caller declares it.
     source: &'a dyn Fn(usize) -> Option<Source>,
 }
-
-/// A block of a message; its label, and the label that it has apart from quotations.
-pub(super) type LabelledBlock = (Value, (Label, Label));
 
 /// Returns the parts of a system or user message; `None` for the other messages, which clients do not write.
 fn parts_of(message: &chat::Message) -> Option<&[Part]> {

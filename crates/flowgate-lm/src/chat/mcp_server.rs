@@ -12,7 +12,8 @@ use std::fmt;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::provider_tool::RESTRICTION;
+/// The beginning of each restriction that is appended to the description of a tool that the provider runs.
+pub(super) const RESTRICTION: &str = " Returns ";
 
 /// The beginning of the name of the tool by which the model calls an MCP server.
 const PREFIX: &str = "mcp__";

@@ -10,6 +10,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::mcp_server::RESTRICTION;
 use super::{McpLabel, Message, Part, ProviderMcpServer, Request, Sampling, ToolSpec};
 
 /// A tool that providers run.
@@ -25,9 +26,6 @@ pub enum ProviderTool {
     /// Lets a model of the provider call the tools of an MCP server.
     McpServer(McpLabel),
 }
-
-/// The beginning of each restriction that is appended to the description of a tool.
-pub(super) const RESTRICTION: &str = " Returns ";
 
 /// The most tokens of the answer in which a provider returns the output of a tool.
 const MAX_TOKENS: u32 = 8192;
