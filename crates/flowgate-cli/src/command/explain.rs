@@ -3,7 +3,8 @@
 //!
 //! A change is suggested only after a trial: the run is judged again with the statements added to the policy, and the
 //! call is then permitted. A careless suggestion would help attackers. So each suggestion says what an attacker gains,
-//! the least harmful one comes first, and one that lets a recorded attack pass is marked and comes last.
+//! the least harmful one comes first, one that lets a recorded attack pass is marked and comes last, and none is
+//! recommended before it was tried on a recorded attack on the tool.
 //!
 //! * `tree` prints the verdict; `origin` finds where the values of arguments come from.
 //! * `candidates` lists the statements to try; `endorse_forms` proposes some of them, and `harm` ranks them.

@@ -69,24 +69,28 @@ fn statements(source: &str) -> Vec<String> {
     found
 }
 
-/// A suggestion for one question: its statements, and the call.
+/// What is suggested for one question: the call, and the statements of the first suggestion, if there is one.
 #[derive(Debug)]
 struct Advice {
     call: String,
     first: Option<String>,
+    /// Whether the first suggestion has a number, by which it is recommended.
+    is_ranked: bool,
 }
 
-/// Returns the first suggestion for each question in the output of `flowgate explain`.
+/// Returns the first suggestion for each question in the output of `flowgate explain`, ranked or not.
 fn advice(output: &str) -> Vec<Advice> {
     let mut found: Vec<Advice> = Vec::new();
     let mut is_first = false;
     for line in output.lines() {
         if let Some(call) = line.strip_prefix("? confirm ").or_else(|| line.strip_prefix("✗ deny ")) {
-            found.push(Advice { call: call.trim().to_owned(), first: None });
+            found.push(Advice { call: call.trim().to_owned(), first: None, is_ranked: false });
         }
         let Some(last) = found.last_mut() else { continue };
         if let Some(mark) = line.strip_prefix("  ").filter(|line| !line.starts_with(' ')) {
-            is_first = mark.starts_with("1. ");
+            let is_ranked = mark.starts_with("1. ");
+            is_first = last.first.is_none() && (is_ranked || mark.starts_with("- "));
+            last.is_ranked |= is_ranked;
         }
         let statement =
             line.strip_prefix("    ").filter(|line| !line.starts_with(' ') || line.starts_with("    "));
@@ -207,6 +211,8 @@ fn counted(now: &[JudgedRun], then: &[JudgedRun]) -> Figures {
 struct Tally {
     questions: usize,
     advised: usize,
+    /// The number of questions with a recommended suggestion.
+    ranked: usize,
     /// The number of first suggestions by their first word.
     forms: BTreeMap<String, usize>,
     /// Suggestions that let a recorded attack do more, with their questions.
@@ -245,10 +251,11 @@ fn tally(suite: &str, against: bool) -> Tally {
         assert!(matches!(output.status.code(), Some(0 | 1)), "{}", text(&output));
         let (_, before) = injected(suite, &policy, &attacks);
         let mut tried: BTreeMap<String, u64> = BTreeMap::new();
-        for Advice { call, first } in advice(&String::from_utf8_lossy(&output.stdout)) {
+        for Advice { call, first, is_ranked } in advice(&String::from_utf8_lossy(&output.stdout)) {
             sum.questions += 1;
             let Some(first) = first else { continue };
             sum.advised += 1;
+            sum.ranked += usize::from(is_ranked);
             let form = first.split_whitespace().next().unwrap_or_default().to_owned();
             *sum.forms.entry(form).or_default() += 1;
             let after = *tried.entry(first.clone()).or_insert_with_key(|first| {
@@ -276,6 +283,7 @@ fn total(against: bool) -> Tally {
             let one = worker.join().unwrap();
             sum.questions += one.questions;
             sum.advised += one.advised;
+            sum.ranked += one.ranked;
             one.forms.into_iter().for_each(|(form, count)| *sum.forms.entry(form).or_default() += count);
             sum.harmful.extend(one.harmful);
             sum.beyond.extend(one.beyond);
@@ -288,7 +296,7 @@ fn total(against: bool) -> Tally {
 #[test]
 fn no_suggestion_that_was_measured_lets_an_attack_pass() {
     let sum = total(true);
-    assert!(sum.questions >= 100 && sum.advised >= 16, "{sum:#?}");
+    assert!(sum.questions >= 100 && sum.advised >= 16 && sum.ranked >= 16, "{sum:#?}");
     assert_eq!(sum.harmful, Vec::<String>::new());
 }
 
@@ -299,10 +307,11 @@ fn no_suggestion_lets_an_attack_pass_that_the_whole_policy_stops() {
     let sum = total(false);
     assert!(sum.questions >= 100 && sum.advised >= 16, "{sum:#?}");
     assert_eq!(sum.beyond, Vec::<String>::new());
-    // Without a corpus, a suggestion can be a statement of the author's own policy that lets some attack do more than
-    // the policy with the gap does. `docs/replay.md` names the figures.
+    // Without a corpus, a change can be a statement of the author's own policy that lets some attack do more than the
+    // policy with the gap does. So none is recommended. `docs/replay.md` names the figures.
+    assert_eq!(sum.ranked, 0, "{sum:#?}");
     let document = include_str!("../../../../docs/replay.md");
-    let figures = format!("{} of {} first suggestions", sum.harmful.len(), sum.advised);
+    let figures = format!("{} of {} changes that are listed first", sum.harmful.len(), sum.advised);
     assert!(document.contains(&figures), "docs/replay.md lacks \"{figures}\": {:#?}", sum.harmful);
 }
 

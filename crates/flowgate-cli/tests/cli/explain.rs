@@ -60,7 +60,7 @@ const EXPLANATIONS: &[Explanation] = &[
         policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
         arguments: r#"{"day": "2024-05-19"}"#,
         says: &[
-            "1. typed `endorse`; what an attacker gains: the choice of the date in `day`, and nothing else",
+            "- typed `endorse`; what an attacker gains: the choice of the date in `day`, and nothing else",
             "endorse call.arguments.day as trusted if:",
             "its value occurs first in content[0].day in the answer of read_mail",
         ],
@@ -82,7 +82,7 @@ const EXPLANATIONS: &[Explanation] = &[
         policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
         arguments: r#"{"body": "the train leaves at nine from platform four"}"#,
         says: &[
-            "1. `payload` of a text; what an attacker gains: the words of `body`",
+            "- `payload` of a text; what an attacker gains: the words of `body`",
             "payload call.arguments.body if:",
         ],
         never: &["label out"],
@@ -99,7 +99,7 @@ const EXPLANATIONS: &[Explanation] = &[
         policy: "require trusted if:\n    (call: ToolCall) is tool:book\nlabel out.content[*].card as trusted if:\n    (out: ToolOutput) is tool:read_mail\n",
         arguments: r#"{"card": "4111-22"}"#,
         says: &[
-            "1. `consent`; what an attacker gains: nothing while the whole call is trusted",
+            "- `consent`; what an attacker gains: nothing while the whole call is trusted",
             "consent private for call.arguments.card if:",
             "private data in any argument of book, for everyone to whom this tool sends it",
         ],

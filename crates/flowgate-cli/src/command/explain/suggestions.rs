@@ -1,6 +1,7 @@
 //! Prints the changes of the policy that would permit a call, for `flowgate explain`. `candidates` lists statements,
 //! `trial` finds the sets of statements that permit the call, and `against` measures each set over a corpus. Each
-//! change is printed with what an attacker gains by it, the least harmful first.
+//! change is printed with what an attacker gains by it, the least harmful first. Only changes that were tried on a
+//! recorded attack on the tool are ranked.
 
 use std::sync::Arc;
 
@@ -29,9 +30,10 @@ struct Suggestion<'c> {
 /// The forms of statements that are tried if they fit the call.
 const FORMS: &str = "typed `endorse` of an argument or of its items, `payload` of a text, `consent`, `label` of a field or of messages, `require`";
 
-/// Prints the changes that would permit the call with the index `index` in `run`, the replay of `recorded`: first those
-/// that let no recorded attack pass, then, as not recommended, those that do. A change that needs evidence is only
-/// mentioned unless a corpus has attacks on the tool. If no statement can remove one of the reasons against the call,
+/// Prints the changes that would permit the call with the index `index` in `run`, the replay of `recorded`. With a corpus
+/// that has attacks on the tool: first, with numbers, those that let no recorded attack pass, and then, as not
+/// recommended, those that do. Without such a corpus no change has a number, because none was tried on an attack, and a
+/// change that needs evidence is only mentioned. If no statement can remove one of the reasons against the call,
 /// prints only advice about this reason. Runs of a corpus that cannot be read are added to `errors`.
 ///
 /// # Errors
@@ -113,13 +115,6 @@ pub(super) fn print(
         for refused in &candidates_of_call.refused {
             output.line(&format!("  Not tried: `label` of {}", escaping::line(refused)));
         }
-    } else {
-        output.line(
-            "  If this call should be permitted, any one of these changes of the policy permits it (the least harmful first):",
-        );
-    }
-    if explained.corpora.is_empty() && !harmless.is_empty() {
-        output.line("  `--against RUNS` shows what each frees, and which recorded attacks it lets pass.");
     }
     held_back.sort();
     held_back.dedup();
@@ -127,9 +122,25 @@ pub(super) fn print(
         let needed = "only with `--against` a corpus that has attacks on the tool";
         output.line(&format!("  Suggested {needed}: {}", escaping::line(why)));
     }
-    for (number, suggestion) in harmless.iter().enumerate() {
+    // The effects of all changes are of the same corpora, so either all of them were tried on an attack or none.
+    let (tried, untried): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) =
+        harmless.into_iter().partition(Suggestion::was_attacked);
+    if !tried.is_empty() {
+        output.line(
+            "  If this call should be permitted, any one of these changes of the policy permits it (the least harmful first):",
+        );
+    }
+    for (number, suggestion) in tried.iter().enumerate() {
         print_suggestion(&format!("{}.", number + 1), suggestion, output);
     }
+    if !untried.is_empty() {
+        let tool = escaping::line(&call.tool.to_string());
+        output.line(&format!(
+            "  Not tried on an attack: each of these changes of the policy permits the call (the least harmful first). Before you \
+            add one, replay recorded attacks on {tool} with `--against RUNS`:"
+        ));
+    }
+    untried.iter().for_each(|suggestion| print_suggestion("-", suggestion, output));
     if !harmful.is_empty() {
         output.line("  Not recommended: with these changes a recorded attack does more than without:");
         harmful.iter().for_each(|suggestion| print_suggestion("✗", suggestion, output));
@@ -138,11 +149,15 @@ pub(super) fn print(
 }
 
 impl Suggestion<'_> {
+    /// Returns whether the change was tried on a recorded attack on the tool of the call.
+    fn was_attacked(&self) -> bool {
+        self.effect.as_ref().is_some_and(CorpusEffect::has_attack_on_tool)
+    }
+
     /// Returns why the change must not be suggested: one of its statements needs evidence, and the corpora have no
     /// attack on the tool of the call. Returns `None` if the change may be suggested.
     fn missing_evidence(&self) -> Option<String> {
-        let has_evidence = self.effect.as_ref().is_some_and(CorpusEffect::has_attack_on_tool);
-        self.statements.iter().find_map(|one| one.needs_evidence.clone()).filter(|_| !has_evidence)
+        self.statements.iter().find_map(|one| one.needs_evidence.clone()).filter(|_| !self.was_attacked())
     }
 }
 
