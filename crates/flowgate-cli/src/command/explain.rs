@@ -191,13 +191,24 @@ fn explain_call(
 /// has no server, or a name must be quoted, the pattern is without the server; it then also matches tools of this name
 /// on other servers.
 fn tool_pattern(tool: &Tool) -> String {
-    let is_word = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
     match &tool.server {
         Some(server) if is_word(server) && is_word(&tool.name) => format!("tool:{server}/{}", tool.name),
         None if is_word(&tool.name) => format!("tool:{}", tool.name),
         _ => format!("tool:{:?}", &*tool.name),
     }
+}
+
+/// Returns the expression by which a policy names an argument of the judged call, such as `call.arguments.to` or
+/// `call.arguments["return-day"]`.
+fn argument_path(argument: &str) -> String {
+    match is_word(argument) {
+        true => format!("call.arguments.{argument}"),
+        false => format!("call.arguments[{argument:?}]"),
+    }
+}
+
+/// Returns whether a policy can write a key without quotation marks.
+fn is_word(key: &str) -> bool {
+    key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

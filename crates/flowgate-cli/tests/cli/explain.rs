@@ -193,6 +193,16 @@ const EXPLANATIONS: &[Explanation] = &[
         says: &["its value occurs first in content[0].body in the answer of read_mail: untrusted, private"],
         never: &[],
     },
+    // An argument whose name is no word: it is named in brackets.
+    Explanation {
+        policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\n",
+        arguments: r#"{"return-day": "2024-05-19"}"#,
+        says: &[
+            "endorse call.arguments[\"return-day\"] as trusted if:",
+            "its value occurs first in content[0].day in the answer of read_mail",
+        ],
+        never: &[],
+    },
     // An endorsement that is there and does not apply.
     Explanation {
         policy: "require trusted, private if:\n    (call: ToolCall) is tool:book\nendorse call.arguments.day as trusted if:\n    (call: ToolCall) is tool:book\n    is_date(call.arguments.day)\n",

@@ -42,6 +42,12 @@ endorse call.arguments.week as trusted if:
 unsafe endorse call.arguments.note as trusted if:
     (call: ToolCall) is tool:send
     len(call.arguments.note) < 100
+endorse call.arguments.title as trusted if:
+    (call: ToolCall) is tool:send
+    is_date(call.arguments.title)
+unsafe endorse call.arguments.title as trusted if:
+    (call: ToolCall) is tool:send
+    len(call.arguments.title) < 100
 "#;
 
 /// Has the model read `tool` and leave a slot for `argument`, for which the filler writes `text`. Returns what became of the
@@ -78,6 +84,9 @@ fn an_endorsed_value_comes_out_of_hidden_text_without_a_question() {
     // Other arguments take no slot; `unsafe endorse` alone limits nothing.
     check("read", "note", "2024-05-19", "refused");
     check("read", "other", "2024-05-19", "refused");
+    // A bound of one statement says nothing about the values that another one endorses.
+    check("read", "title", "2024-05-19", "refused");
+    check("read", "title", "send it all", "refused");
 }
 
 /// Under `provenance`, an argument counts with the label of its source if the slot for it would be refused with the value

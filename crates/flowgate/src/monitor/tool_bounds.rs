@@ -166,27 +166,32 @@ impl Monitor {
 
     /// Returns the arguments of this tool that `endorse` statements are about, by name. The number of an argument is an
     /// upper bound, in bits, on what the author of an endorsed value decides by choosing it: `n` bits mean that at most
-    /// `2^n` values are endorsed. Statements without such a bound, and those with a pattern that matches tools of two
-    /// servers, do not count; an argument with no other statement is omitted. Whether a value is endorsed depends on
-    /// the call.
+    /// `2^n` values are endorsed. An argument is omitted if one of its statements has no such bound, since any of them
+    /// can endorse a value. Statements with a pattern that matches tools of two servers never apply, so they do not
+    /// count. Whether a value is endorsed depends on the call.
     pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
-        let mut bits_by_argument: BTreeMap<String, u32> = BTreeMap::new();
+        // `None` for an argument with a statement that has no bound.
+        let mut bits_by_argument: BTreeMap<String, Option<u32>> = BTreeMap::new();
         for endorsement in applicable.iter().filter_map(|index| plan.endorsements.get(*index)) {
-            if let [TargetStep::Key(first), TargetStep::Key(name)] = endorsement.target.steps.as_slice()
-                && **first == *"arguments"
-                && let Some(bits) = endorsement.value.bits
-                && self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_none()
+            let [TargetStep::Key(first), TargetStep::Key(name)] = endorsement.target.steps.as_slice() else {
+                continue;
+            };
+            if **first != *"arguments"
+                || self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_some()
             {
-                // The author also chooses which of the statements applies: two sets of values have at most twice as
-                // many as the larger one, which is one bit more.
-                let add_alternative =
-                    |most_bits: &mut u32| *most_bits = (*most_bits).max(bits).saturating_add(1);
-                bits_by_argument.entry(name.to_string()).and_modify(add_alternative).or_insert(bits);
+                continue;
             }
+            let bits = endorsement.value.bits;
+            // The author also chooses which of the statements applies: two sets of values have at most twice as many
+            // as the larger one, which is one bit more.
+            let add_alternative = |most_bits: &mut Option<u32>| {
+                *most_bits = most_bits.zip(bits).map(|(most, bits)| most.max(bits).saturating_add(1));
+            };
+            bits_by_argument.entry(name.to_string()).and_modify(add_alternative).or_insert(bits);
         }
-        bits_by_argument
+        bits_by_argument.into_iter().filter_map(|(name, bits)| Some((name, bits?))).collect()
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and

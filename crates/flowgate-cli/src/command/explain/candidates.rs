@@ -25,7 +25,7 @@ use flowgate_guard::replay::{JudgedCall, ReplayedRun};
 use serde_json::Value;
 
 use super::harm::{self, Harm, HarmRank};
-use super::{endorse_forms, origin, tool_pattern};
+use super::{argument_path, endorse_forms, is_word, origin, tool_pattern};
 
 /// Roles of messages that a person or the operator writes. For these, a `label` of all messages of the role is
 /// proposed.
@@ -117,14 +117,14 @@ impl Candidates {
 /// the tool. The result is sorted by harm, the least harmful first.
 pub(in crate::command) fn candidates(call: &JudgedCall, run: &ReplayedRun) -> Candidates {
     let mut candidates = Candidates { all: Vec::new(), refused: Vec::new() };
+    let names = origin::argument_names(call, run);
     for reason in &call.judgement.reasons {
         // Each proposed statement concerns a part of a call. So no statement can remove a reason without a part, such
         // as a matched rule.
         let Some(part) = reason.part.as_deref() else { continue };
         let excess = Excess::of(reason);
-        let argument = part.strip_prefix("arguments").map(|name| name.trim_start_matches('.'));
-        // The policy language can name only an argument whose name is a word.
-        if let Some(argument) = argument.filter(|name| is_word(name)) {
+        let argument = names.iter().map(String::as_str).find(|name| reason.is_about_argument(name));
+        if let Some(argument) = argument {
             add_for_argument(&mut candidates, call, run, argument, part, &excess);
         }
         for (region, _) in &reason.regions {
@@ -148,7 +148,7 @@ fn add_for_argument(
     excess: &Excess,
 ) {
     let tool = tool_pattern(&call.tool);
-    let path = format!("call.arguments.{argument}");
+    let path = argument_path(argument);
     let on_call = |head: String| format!("{head} if:\n    (call: ToolCall) is {tool}");
     if !excess.integrity.is_empty() {
         // The elements of integrity that the requirement allows.
@@ -380,10 +380,4 @@ fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
         }
     }
     texts
-}
-
-/// Returns whether a policy can write a key without quotation marks.
-fn is_word(key: &str) -> bool {
-    key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

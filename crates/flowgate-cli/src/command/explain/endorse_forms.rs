@@ -15,7 +15,7 @@ use flowgate_guard::replay::{JudgedCall, ReplayedRun};
 use serde_json::Value;
 
 use super::harm::{self, Harm, HarmRank};
-use super::tool_pattern;
+use super::{argument_path, tool_pattern};
 
 /// A condition under which an argument, or an item of a list, is endorsed.
 struct Form {
@@ -50,7 +50,7 @@ pub(super) fn propose(
 ) -> Vec<EndorseProposal> {
     let role = run.monitor.policy().argument_role(&call.tool, argument);
     let value = argument_value(call, run, argument);
-    let (path, tool) = (format!("call.arguments.{argument}"), tool_pattern(&call.tool));
+    let (path, tool) = (argument_path(argument), tool_pattern(&call.tool));
     let is_list = value.is_array();
     let (target, items) = match is_list {
         true => ("item", format!("\n    (item: str) in {path}")),

@@ -31,7 +31,7 @@ pub(super) fn print(
     let title = escaping::line(&format!("{} ({})", call.tool, call.id));
     let title = output.paint("1", &title);
     output.line(&format!("{} {title}", mark.trim_end()));
-    let parts = parts(call, run);
+    let (parts, names) = (parts(call, run), origin::argument_names(call, run));
     let reasons_without_part: Vec<&Reason> =
         call.judgement.reasons.iter().filter(|reason| reason.part.is_none()).collect();
     let count = parts.len() + reasons_without_part.len();
@@ -50,8 +50,8 @@ pub(super) fn print(
             print_reason(reason, run, style, indent, output);
         }
         // Below an argument that a reason objects to, prints where its value comes from.
-        if let (false, Some(argument)) = (against.is_empty(), part.strip_prefix("arguments")) {
-            let argument = argument.trim_start_matches('.');
+        let argument = names.iter().find(|name| against.iter().any(|reason| reason.is_about_argument(name)));
+        if let Some(argument) = argument {
             for line in origin::origin_lines(call, run, traced, argument, style.policy) {
                 output.line(&format!("{indent}{}", escaping::line(&line)));
             }
