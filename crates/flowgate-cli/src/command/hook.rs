@@ -104,9 +104,15 @@ pub(crate) fn run(options: &HookArgs, output: &mut Console) -> Result<u8, InputE
     // long.
     let worker =
         std::thread::Builder::new().name("hook".to_owned()).spawn(move || work(&worker_options, &sender));
-    worker.map_err(|error| {
-        InputError(format!("the system can start no thread: {error}; end other programs and try again"))
-    })?;
+    if let Err(error) = worker {
+        let problem = format!("the system can start no thread: {error}; end other programs and try again");
+        // In watch mode, a failure blocks no event.
+        if options.watch.is_some() {
+            output.error(&problem);
+            return Ok(NOT_BLOCKED);
+        }
+        return Err(InputError(problem));
+    }
     // The kind of the event and the name of its tool, once the thread has sent them.
     let mut event = None;
     // The exit code if the event is answered. It is not 0 if the trace cannot be recorded: that blocks nothing, but the

@@ -293,10 +293,9 @@ impl ApprovalService {
         // The file is rewritten, which may take a while.
         let forgotten = tokio::task::spawn_blocking(move || recorder.forget(&selector, &who)).await;
         let forgotten = forgotten.map_err(|_| {
-            database_error_reply(DatabaseError::Bug(
-                "a deletion of content was interrupted and may be incomplete (`flowgate audit show --content` shows \
-                what is left)",
-            ))
+            let message = "the deletion of content was interrupted and may be incomplete: `flowgate audit show --content` \
+                shows what is left; send the request again";
+            HttpReply::detail(StatusCode::INTERNAL_SERVER_ERROR, message)
         })?;
         Ok(HttpReply::json(StatusCode::OK, &json!({"forgotten": forgotten.map_err(database_error_reply)?})))
     }

@@ -129,7 +129,7 @@ impl ModelRoutes {
             ),
             (
                 "flowgate_quotations_forgotten_total",
-                "Bytes of texts shown to clients that the gateway has forgotten for lack of room.",
+                "Windows of texts shown to clients, about one for each byte, that the gateway has forgotten for lack of room.",
                 sum(super::clients::ClientState::forgotten_windows),
                 true,
             ),

@@ -256,11 +256,11 @@ impl HttpClient {
         // The time limit for all attempts together. It is at most a day, so that the addition does not overflow.
         let deadline = Instant::now() + self.times.whole.min(DAY);
         for attempt in 0_u32.. {
-            if let Some(budget) = &self.budget {
-                budget.admit()?;
-            }
             if Instant::now() >= deadline {
                 return Err(Error::Timeout);
+            }
+            if let Some(budget) = &self.budget {
+                budget.admit()?;
             }
             let result = match self.send_once(path, body, deadline).await {
                 Ok(answer) => handler.read(answer).await,

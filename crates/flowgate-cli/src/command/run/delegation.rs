@@ -254,7 +254,10 @@ impl DelegationContext {
         observer.process_new_events(&conversation);
         // The labels of stores are saved even if no call ran: that nothing was written is information as well, so the
         // label of a store can rise without a write.
-        observer.save_store_labels(&mut conversation)?;
+        let saved = observer.save_store_labels(&mut conversation);
+        if let Err(problem) = saved {
+            return Ok(unfinished_answer(&conversation, &problem));
+        }
         Ok(match ended {
             Ok(turn) => {
                 observer.print_summary(&turn.spent);
