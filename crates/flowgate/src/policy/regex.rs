@@ -277,7 +277,7 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
                 // Python counts the separators of files, groups, records and units (0x1c to 0x1f) as white space.
                 Some((_, 's')) if in_class => out.push_str(r"\s\x1c-\x1f"),
                 Some((_, 's')) => out.push_str(r"[\s\x1c-\x1f]"),
-                Some((_, 'S')) if !in_class => out.push_str(r"[^\s\x1c-\x1f]"),
+                Some((_, 'S')) => out.push_str(r"[^\s\x1c-\x1f]"),
                 // In the libraries, `\<` and `\>` are the ends of a word; in Python, they are the plain characters.
                 Some((_, c @ ('<' | '>'))) => out.push(c),
                 Some((_, c)) => out.extend(['\\', c]),
@@ -385,6 +385,12 @@ mod tests {
         check(r"a\sb", MatchExtent::Start, "a\x1cb", true);
         check(r"a[\s,]b", MatchExtent::Start, "a\x1cb", true);
         check(r"a\Sb", MatchExtent::Start, "a\x1cb", false);
+        check(r"a[\S,]b", MatchExtent::Start, "a\x1cb", false);
+        check(r"a[\S,]b", MatchExtent::Start, "axb", true);
+        check(r"a[^\S]b", MatchExtent::Start, "a\x1cb", true);
+        check(r"a[^\S]b", MatchExtent::Start, "axb", false);
+        check(r"a[\S](?=b)", MatchExtent::Start, "a\x1cb", false);
+        check(r"a[\S](?=b)", MatchExtent::Start, "axb", true);
     }
 
     #[test]
