@@ -98,15 +98,26 @@ fn decode_escape(chars: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
         u32::from_str_radix(&digits, radix).ok().map(|code| (code, digits.len()))
     };
     let (code, length) = match (c(0)?, c(1)?) {
-        ('%', _) => number(1, 16, 2).filter(|(_, length)| *length == 2).map(|(code, _)| (code, 3)),
-        ('&', '#') => {
-            let (from, radix) = if matches!(c(2), Some('x' | 'X')) { (3, 16) } else { (2, 10) };
-            let (code, length) = number(from, radix, 6)?;
-            (c(from + length) == Some(';')).then_some((code, from + length + 1))
+        ('%', _) => {
+            let (code, digits) = number(1, 16, 2)?;
+            if digits != 2 {
+                return None;
+            }
+            (code, 3)
         }
-        _ => None,
-    }?;
-    (0x20..0x7f).contains(&code).then_some((code, length))
+        ('&', '#') => {
+            let is_hexadecimal = matches!(c(2), Some('x' | 'X'));
+            let (from, radix) = if is_hexadecimal { (3, 16) } else { (2, 10) };
+            let (code, digits) = number(from, radix, 6)?;
+            if c(from + digits) != Some(';') {
+                return None;
+            }
+            (code, from + digits + 1)
+        }
+        _ => return None,
+    };
+    let is_printable_ascii = (0x20..0x7f).contains(&code);
+    is_printable_ascii.then_some((code, length))
 }
 
 /// The longest escape, in characters.
@@ -234,9 +245,9 @@ impl StreamNeutralizer {
         let mut chars = decoded_chars(&self.pending);
         // The text is processed up to `end`: an incomplete escape at the end waits for its remaining characters.
         let tail = chars.len().saturating_sub(LONGEST_ESCAPE);
-        let cut = (tail..chars.len()).find(|at| may_be_escape(&chars, *at));
-        let end = cut.and_then(|cut| chars.get(cut)).map_or(self.pending.len(), |cut| cut.start);
-        chars.truncate(cut.unwrap_or(chars.len()));
+        let escape = (tail..chars.len()).find(|at| may_be_escape(&chars, *at));
+        let end = escape.and_then(|at| chars.get(at)).map_or(self.pending.len(), |first| first.start);
+        chars.truncate(escape.unwrap_or(chars.len()));
         // Up to `at`, the text is written already; from `held_from` on, it waits for the next piece.
         let (mut written, mut at, mut held_from) = (String::new(), 0, end);
         for (index, first) in chars.iter().enumerate() {
@@ -245,8 +256,8 @@ impl StreamNeutralizer {
                 continue;
             }
             // A placeholder without brackets must begin a word, and the word may have begun in an earlier piece.
-            let is_inside = index == 0 && !is_opening(first.c) && self.before.is_some_and(is_word);
-            if is_inside || !may_begin(&chars, index, self.hidden_count) {
+            let is_inside_word = index == 0 && !is_opening(first.c) && self.before.is_some_and(is_word);
+            if is_inside_word || !may_begin(&chars, index, self.hidden_count) {
                 continue;
             }
             // `false`: the text is not complete, since more may follow.
@@ -267,6 +278,7 @@ impl StreamNeutralizer {
             }
         }
         written.push_str(self.pending.get(at..held_from).unwrap_or_default());
+        // The last character that does not wait; the next piece follows it.
         self.before = chars
             .iter()
             .rev()

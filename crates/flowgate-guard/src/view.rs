@@ -130,13 +130,15 @@ impl ViewBuilder<'_> {
     /// Builds the view at the bound `label` from a known beginning (`prefix`), which has the messages for the first
     /// items. Returns the view, with the state from which a longer view can be built.
     pub(crate) fn build_from(&self, label: Label, prefix: ViewPrefix) -> (View, ViewSummary) {
-        let ViewPrefix { mut messages, mut names, summary, items, tools } = prefix;
+        let ViewPrefix { mut messages, mut names, summary, items: known_items, tools: known_tools } = prefix;
+        // `shown` is the join of the labels of everything that the messages show.
         let ViewSummary { mut calls, mut shown } = summary;
         let had_hidden = !names.is_empty();
-        for item in self.items.iter().skip(items) {
+        for item in self.items.iter().skip(known_items) {
             shown = shown.join(&self.item_label(item, &label));
             match item {
                 ConversationItem::Message(event) | ConversationItem::ClientMessage(event) => {
+                    // The client knows that its own messages exist.
                     let is_known = matches!(item, ConversationItem::ClientMessage(_));
                     messages.extend(self.message(*event, is_known, &label, &mut names))
                 }
@@ -158,8 +160,8 @@ impl ViewBuilder<'_> {
         }
         // The tools of the prefix are reused unless `look` and slots are offered now and were not before.
         let has_hidden = !names.is_empty();
-        let tools =
-            tools.filter(|_| has_hidden == had_hidden).unwrap_or_else(|| self.tools(&label, has_hidden));
+        let reusable_tools = known_tools.filter(|_| has_hidden == had_hidden);
+        let tools = reusable_tools.unwrap_or_else(|| self.tools(&label, has_hidden));
         let sampling = self.sampling.clone();
         let format = self.format.and_then(|format| format.visible_at(self.monitor, &label)).cloned();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling, format };

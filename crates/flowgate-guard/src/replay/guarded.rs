@@ -154,7 +154,7 @@ impl<'r> Replay<'r> {
         let index = self.results.len();
         self.attempts = 0;
         self.model.begin_call();
-        // The verdict on the call, and whether the double has given the call up.
+        // The result of the call once it is judged, and whether the double has given the call up.
         let (mut judged, mut is_stuck): (Option<CallResult>, bool) = (None, false);
         if self.pending.is_none() && self.conversation.is_turn_over() {
             self.conversation.continue_turn();
@@ -166,10 +166,12 @@ impl<'r> Replay<'r> {
             {
                 judged = Some(self.result_of(verdict));
             }
+            let is_done = judged.is_some() || is_stuck;
             match need {
                 Need::User(turn) => {
                     self.model.begin_turn();
-                    if judged.is_some() || !turn.judged.is_empty() || is_stuck {
+                    // If the judgement of the call ended the turn, the turn reports it.
+                    if is_done || !turn.judged.is_empty() {
                         let verdict = turn.judged.into_iter().next_back();
                         return self.finish_call(judged.or(verdict.map(|verdict| self.result_of(verdict))));
                     }
@@ -177,8 +179,8 @@ impl<'r> Replay<'r> {
                     self.attempts += 1;
                     self.conversation.continue_turn();
                 }
-                // The next step belongs to the next call.
-                need @ (Need::Complete(_) | Need::Screen(_)) if judged.is_some() || is_stuck => {
+                // This step belongs to the next call, whose run of this function takes it from `pending`.
+                need @ (Need::Complete(_) | Need::Screen(_)) if is_done => {
                     self.pending = Some(need);
                     return self.finish_call(judged);
                 }
