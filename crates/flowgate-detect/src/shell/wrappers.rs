@@ -162,15 +162,17 @@ impl Wrapper {
         while let Some(argument) = arguments.get(at) {
             let text = argument.text.as_str();
             let assigned = self.assignments && is_assignment(text);
-            if argument.splits || !argument.known && text.starts_with(['$', '`']) && !assigned {
-                // The word may be an option, or several words; an operand in quotes is one word.
+            // A computed word may be an option, or several words; in quotes, it is one word.
+            let is_uncertain =
+                argument.splits || !argument.known && text.starts_with(['$', '`']) && !assigned;
+            if is_uncertain {
                 let is_operand = !argument.splits && operands > 0;
                 if is_operand {
                     operands -= 1;
                     at += 1;
                     continue;
                 }
-                // The scanner reports a computed program.
+                // The word counts as the program; the scanner reports a computed program.
                 break;
             }
             if text == "--" {
@@ -191,6 +193,7 @@ impl Wrapper {
                 let (name, value) = long.split_once('=').map_or((long, None), |(name, v)| (name, Some(v)));
                 at += 1;
                 if self.long_values.contains(&name) {
+                    // The value is after `=`, or it is the next word.
                     at += usize::from(value.is_none());
                 } else if matches!(name, "help" | "version") {
                     return WrapperOptions::Inert;
@@ -204,7 +207,9 @@ impl Wrapper {
                         return WrapperOptions::Inert;
                     }
                     if self.values.contains(letter) {
-                        at += usize::from(i + letter.len_utf8() == short.len());
+                        // The value is the rest of this word or, if the letter is the last one, the next word.
+                        let is_last = i + letter.len_utf8() == short.len();
+                        at += usize::from(is_last);
                         break;
                     }
                     if !self.flags.contains(letter) {
@@ -221,10 +226,12 @@ impl Wrapper {
         }
         // A value that is split may contain the program.
         unclear |= arguments.iter().take(at).any(|word| word.splits);
-        if at >= arguments.len() {
-            return if unclear { WrapperOptions::Unclear(at) } else { WrapperOptions::Inert };
+        match (unclear, at < arguments.len()) {
+            (true, _) => WrapperOptions::Unclear(at),
+            (false, true) => WrapperOptions::Program(at),
+            // No argument is left for a program.
+            (false, false) => WrapperOptions::Inert,
         }
-        if unclear { WrapperOptions::Unclear(at) } else { WrapperOptions::Program(at) }
     }
 }
 
