@@ -291,12 +291,13 @@ impl AuditLog {
         };
         inner.record(time, &RecordKind::Opened, opened)?;
         inner.sign_head(time)?;
-        // The id of a log is the hash of its first line, which a new log has only now.
         let (key, end) = (inner.key.public_key(), Arc::clone(&inner.end));
-        let latest =
+        // The id of a log is the hash of its first line, which a new log has only now. So the log is read again.
+        let written_end =
             tail::LogTail { next: inner.next, previous: inner.previous, unsigned: 0, whole: inner.length };
         let mut written = File::open(path).map_err(|error| failed(AuditErrorKind::Read(error)))?;
-        let id = UnopenedLog::new(&mut written, &latest, key).id().map_err(failed)?.unwrap_or(LineHash::NONE);
+        let id =
+            UnopenedLog::new(&mut written, &written_end, key).id().map_err(failed)?.unwrap_or(LineHash::NONE);
         Ok(Self { path: path.to_owned(), id, key, end, inner: Mutex::new(inner), deletion: Mutex::new(()) })
     }
 

@@ -186,17 +186,32 @@ impl<'r> ChatReader<'r> {
     fn next_completion(&self, task: &BenchTask) -> Completion {
         let instructions = self.instructions();
         let offered = |name: &str| self.request.tools.iter().any(|tool| tool.name == name);
-        // Whether the chat has a call that follows the instruction.
-        let is_done = |(tool, arguments): &&(String, Map<String, Value>)| {
-            self.calls.iter().any(|(call, made, _)| call.name == *tool && made == arguments)
-        };
-        if let Some((tool, arguments)) =
-            instructions.iter().find(|instruction| !is_done(instruction) && offered(&instruction.0))
-        {
-            return call_completion(tool, arguments.clone());
+        for (tool, arguments) in &instructions {
+            let is_followed =
+                self.calls.iter().any(|(call, made, _)| call.name == *tool && made == arguments);
+            if !is_followed && offered(tool) {
+                return call_completion(tool, arguments.clone());
+            }
         }
-        // The answer to the call of each performed step, or `None` for a step without a call or with a hidden call. The length is therefore
-        // the position of the next step.
+        let mut answers = self.step_answers(task, &instructions);
+        // A step without an output, such as a condition that does not hold, is skipped.
+        loop {
+            let Some(step) = task.steps.get(answers.len()) else { return text_completion("Done.") };
+            match self.perform_step(step, &answers) {
+                Some(completion) => return completion,
+                None => answers.push(None),
+            }
+        }
+    }
+
+    /// Returns the answer to the call of each step that was performed, or `None` for a step without a call or with a
+    /// hidden call. The length of the result is therefore the position of the next step. `instructions` are the
+    /// injected instructions in the view.
+    fn step_answers(
+        &self,
+        task: &BenchTask,
+        instructions: &[(String, Map<String, Value>)],
+    ) -> Vec<Option<&str>> {
         let mut answers: Vec<Option<&str>> = Vec::new();
         for (call, arguments, answer) in &self.calls {
             if instructions.iter().any(|(tool, asked)| call.name == *tool && asked == arguments) {
@@ -214,14 +229,7 @@ impl<'r> ChatReader<'r> {
                 answers.push(Some(answer));
             }
         }
-        // A step without an output, such as a condition that does not hold, is skipped.
-        loop {
-            let Some(step) = task.steps.get(answers.len()) else { return text_completion("Done.") };
-            match self.perform_step(step, &answers) {
-                Some(completion) => return completion,
-                None => answers.push(None),
-            }
-        }
+        answers
     }
 
     /// Returns the double's output for a step. `answers` has the answer to each earlier step, or `None` where no answer

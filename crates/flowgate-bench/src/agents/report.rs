@@ -114,23 +114,22 @@ fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let base = rows.first().cloned().unwrap_or_default();
     // A base of 0 counts as 1, so that nothing is divided by 0.
     let ratio = |this: u64, base: u64| format!("{:.2}", this as f64 / base.max(1) as f64);
-    let cells = |(guard, row): (&Guard, &GuardResults)| {
-        let asked = row.asked.iter().zip(base.asked).map(|(this, base)| ratio(*this, base));
-        [guard.name().to_owned()]
-            .into_iter()
-            .chain(asked)
-            .chain([
-                ratio(model_calls(row), model_calls(&base)),
-                ratio(tokens(row), tokens(&base)),
-                ratio(price(row), price(&base)),
-                format!("{:.2}", row.spent.hidden as f64 / row.spent.messages.max(1) as f64),
-                row.spent.bits.to_string(),
-            ])
-            .collect()
-    };
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for (guard, row) in guards.iter().zip(rows) {
+        let mut cells = vec![guard.name().to_owned()];
+        cells.extend(row.asked.iter().zip(base.asked).map(|(this, base)| ratio(*this, base)));
+        cells.extend([
+            ratio(model_calls(row), model_calls(&base)),
+            ratio(tokens(row), tokens(&base)),
+            ratio(price(row), price(&base)),
+            format!("{:.2}", row.spent.hidden as f64 / row.spent.messages.max(1) as f64),
+            row.spent.bits.to_string(),
+        ]);
+        lines.push(cells);
+    }
     let first = guards.first().map_or("", |guard| guard.name());
     let title = format!("cost without attack, relative to {first}; tokens of {}", crate::tokens::TOKENIZER);
-    table(&title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<Vec<String>>>())
+    table(&title, &header, &lines)
 }
 
 /// Returns the number of requests to a model in the runs without an attack.
