@@ -43,13 +43,10 @@ pub(super) fn verify_games(
     answering.check(&defences)?;
     let recorded_search = RecordedSearch::open(manifest, verification)?;
     let mut left_out = recorded_search.left_out().to_vec();
-    // The model of a run with attention blocking, if it is at hand.
+    // The model of a run with attention blocking, if it is at hand. A double blocks by itself.
+    let needs_blocking = defences.iter().any(|defence| defence.needs_blocking());
     let blocking = match (&answering, verification.local) {
-        (AnsweringModel::Recorded(_), Some(local))
-            if defences.iter().any(|defence| defence.needs_blocking()) =>
-        {
-            local.blocking_model(name)?
-        }
+        (AnsweringModel::Recorded(_), Some(local)) if needs_blocking => local.blocking_model(name)?,
         _ => None,
     };
     let mut runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
@@ -69,6 +66,7 @@ pub(super) fn verify_games(
     } else {
         Vec::new()
     };
+    // Without a model that can block attention, the defences that need one are left out.
     let blocks = matches!(answering, AnsweringModel::Double(_)) || blocking.is_some();
     for defence in defences.iter().filter(|defence| blocks || !defence.needs_blocking()) {
         let failed = |error: games::ExecutionError| error.to_string();
@@ -93,6 +91,7 @@ pub(super) fn verify_games(
     let rows = figures.iter().flat_map(|figures| games::report::figure_rows(figures, undefended, name));
     repeated.extend(rows.map(Value::Object));
     repeated.extend(games::report::comparison_rows(&executions, seed));
+    // The paper has no variants, and measures no doubles.
     if matches!(answering, AnsweringModel::Recorded(_)) && variant == Variant::Paper {
         repeated.extend(games::report::paper_rows(&[(name, figures.as_slice())]));
     }

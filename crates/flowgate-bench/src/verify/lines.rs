@@ -74,10 +74,12 @@ fn difference(recorded: &Value, repeated: &Value) -> String {
     let mut fields: Vec<String> = Vec::new();
     for name in recorded.keys().chain(repeated.keys()) {
         let (one, other) = (recorded.get(name), repeated.get(name));
+        if one == other {
+            continue;
+        }
         // Two objects are compared field by field, other values as a whole.
         let objects = one.and_then(Value::as_object).zip(other.and_then(Value::as_object));
         let found: Vec<String> = match objects {
-            _ if one == other => Vec::new(),
             Some((one, other)) => {
                 let changed = one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key));
                 changed.map(|key| format!("{name}.{key}")).collect()
