@@ -331,6 +331,7 @@ impl McpServerHandle {
             // Another thread has ended the server in the meantime.
             None => return Err(CallError::Ended { last_output: None }),
         };
+        // The outer error is that of the wait; the inner result is that of the call.
         calling.wait(self.limits.time, is_cancelled).map_err(describe_unfinished)?
     }
 }

@@ -99,16 +99,9 @@ fn markdown(text: &str, markup: &mut Markup) {
         // An address in angle brackets is read even within the skipped text: if the parenthesis of the link before it
         // is not closed, the skipped text is not an address.
         if c == '<' {
-            let rest = text.get(at + 1..).unwrap_or_default();
-            let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
-            let url = rest
-                .get(..end)
-                .filter(|url| is_autolink(url) && rest.get(end..).is_some_and(|rest| rest.starts_with('>')));
-            if let Some(url) = url {
-                let url = html::resolve_character_references(url);
-                markup.links.push(Link { url, span: at + 1..at + 1 + end });
-            }
+            markup.links.extend(autolink(text, at + 1));
         }
+        // Neither the character after a backslash nor the last address is parsed for brackets.
         if std::mem::take(&mut escaped) || at < skipped {
             continue;
         }
@@ -121,12 +114,9 @@ fn markdown(text: &str, markup: &mut Markup) {
                 let Some(start) = open.pop() else {
                     // The opening bracket of the label may have been matched with a closing bracket in code or in a
                     // tag, which a renderer does not count. It is unknown whether an `!` precedes the opening bracket,
-                    // so the address counts as a link and as an image. The search for the end of the address stops
-                    // before the next `](`, so that the time is linear. The text of the address is then also read as
+                    // so the address counts as a link and as an image. The text of the address is then also read as
                     // Markdown.
-                    let rest = after.strip_prefix('(').filter(|_| has_code_or_tags).unwrap_or_default();
-                    let rest = rest.split_once("](").map_or(rest, |(first, _)| first);
-                    if let Some(link) = destination(rest, at + 2) {
+                    if has_code_or_tags && let Some(link) = unopened_destination(after, at + 2) {
                         add_reference(text, markup, true, &(at..at), link.clone());
                         add_reference(text, markup, false, &(at..at), link);
                     }
@@ -171,6 +161,24 @@ fn markdown(text: &str, markup: &mut Markup) {
     }
     // A definition counts as a link even if no reference uses it: text elsewhere can refer to it.
     markup.links.extend(definitions.into_values());
+}
+
+/// Returns the address between angle brackets that begins at the offset `start`, after the `<`; `None` if there is none.
+fn autolink(text: &str, start: usize) -> Option<Link> {
+    let rest = text.get(start..).unwrap_or_default();
+    let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
+    let is_closed = rest.get(end..).is_some_and(|rest| rest.starts_with('>'));
+    let url = rest.get(..end).filter(|url| is_closed && is_autolink(url))?;
+    Some(Link { url: html::resolve_character_references(url), span: start..start + end })
+}
+
+/// Returns the address in the parentheses at the start of `after`, the text after a `]` without an opening bracket. The
+/// address begins at the offset `start` of the whole text. The search for its end stops before the next `](`, so that the
+/// time is linear.
+fn unopened_destination(after: &str, start: usize) -> Option<Link> {
+    let rest = after.strip_prefix('(')?;
+    let rest = rest.split_once("](").map_or(rest, |(first, _)| first);
+    destination(rest, start)
 }
 
 /// Adds a link or, with `image`, an image to the result. `label` is the span in `text` of the link's text or of the

@@ -162,13 +162,7 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
         output.error("Ctrl-C has stopped the servers, so there is no result");
         return Ok(INTERRUPTED);
     }
-    let mut clients: Vec<&'static McpClient> = Vec::new();
-    for found in &files {
-        if !clients.contains(&found.file.client) {
-            clients.push(found.file.client);
-        }
-    }
-    clients.sort_by_key(|client| CLIENTS.iter().position(|known| known == *client));
+    let clients = clients_of(&files);
     let (mut combinations, mut bypasses) = (Vec::new(), Vec::new());
     for client in &clients {
         let files = files.iter().filter(|found| found.file.client == *client);
@@ -184,6 +178,18 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
         }
     }
     Ok(u8::from(!result.combinations.is_empty() || !result.unread.is_empty()))
+}
+
+/// Returns the clients of these files, each once, in the order of [`CLIENTS`].
+fn clients_of(files: &[ScannedFile]) -> Vec<&'static McpClient> {
+    let mut clients: Vec<&'static McpClient> = Vec::new();
+    for found in files {
+        if !clients.contains(&found.file.client) {
+            clients.push(found.file.client);
+        }
+    }
+    clients.sort_by_key(|client| CLIENTS.iter().position(|known| known == *client));
+    clients
 }
 
 /// Reads the files at `paths`, and adds their servers and hooks to `files`. A file that cannot be read is added to

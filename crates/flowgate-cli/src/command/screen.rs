@@ -77,6 +77,7 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     };
     let is_interrupted = progress.finish(output);
     let results = results.map_err(|error| screener_error(&error, &name, options.traces.as_deref()))?;
+    // After an interrupt, there are no results, or the network may not be trained yet.
     let (Some(results), Some(network), false) = (results, network, is_interrupted) else {
         return Ok(INTERRUPTED);
     };
@@ -148,6 +149,7 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
     }
     let is_interrupted = progress.finish(output);
     times.sort_unstable();
+    // There are no times if an interrupt came before the first measured step.
     let (Some((prompt, written, regions)), Some(least), Some(most)) = (last, times.first(), times.last())
     else {
         return Ok(INTERRUPTED);
