@@ -179,17 +179,16 @@ fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<Str
     for event in trace.events().iter().take(before.0) {
         let answered = event.call.and_then(|call| trace.event(call)).and_then(|call| call.tool());
         let Some(tool) = answered.filter(|_| matches!(event.body, EventBody::Output(_))) else { continue };
-        let nodes = event.document.nodes().iter().enumerate();
-        // A field is trusted if its label is bottom in the dimensions of integrity.
-        let trusted: Vec<&Value> = nodes
-            .filter(|(id, _)| {
-                space.restrict(&event.document.label_of(*id), space.integrity()) == Label::BOTTOM
-            })
-            .filter_map(|(_, node)| match &node.content {
-                NodeContent::Scalar(value) => Some(value),
-                _ => None,
-            })
-            .collect();
+        let mut trusted: Vec<&Value> = Vec::new();
+        for (id, node) in event.document.nodes().iter().enumerate() {
+            // A field is trusted if its label is bottom in the dimensions of integrity.
+            let integrity = space.restrict(&event.document.label_of(id), space.integrity());
+            if integrity == Label::BOTTOM
+                && let NodeContent::Scalar(value) = &node.content
+            {
+                trusted.push(value);
+            }
+        }
         let pattern = tool_pattern(tool);
         if values.iter().all(|value| trusted.contains(value)) && !patterns.contains(&pattern) {
             patterns.push(pattern);
