@@ -242,7 +242,8 @@ impl Monitor {
             let mut exempted = Vec::new();
             let result = for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let reads = evaluator.read_label();
-                if plan.space.restrict(&reads, plan.space.integrity()) == Label::BOTTOM {
+                let reads_only_trusted = plan.space.restrict(&reads, plan.space.integrity()) == Label::BOTTOM;
+                if reads_only_trusted {
                     exempted.extend(region_nodes(evaluator.trace, &statement.target, frame, event));
                 }
                 Ok(())
@@ -505,8 +506,9 @@ impl Monitor {
             Action::Ask
         };
         let approvers = approvers.unwrap_or_default();
-        // Each approval of a label over people counts for one call.
-        let grant = upper_bound.map(|bound| &bound.grant).filter(|_| over.without(space.approvers()) == over);
+        // An excess over the people who must approve needs an approval for each call, so the grant does not apply.
+        let exceeds_approvers = over.without(space.approvers()) != over;
+        let grant = upper_bound.map(|bound| &bound.grant).filter(|_| !exceeds_approvers);
         // A strict bound applies to everything that the agent has seen, not only to what the method attributes to the
         // decision, except if a view shows exactly what that was.
         let is_strict = upper_bound.is_some_and(|upper_bound| upper_bound.is_strict)

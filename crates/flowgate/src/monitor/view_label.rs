@@ -121,12 +121,13 @@ impl Monitor {
         } else {
             None
         };
+        // The greatest label that another answer could have had in the place of this one.
+        if is_answer {
+            let frame = greatest_frame_label(plan, &indices, bound);
+            let elsewhere = self.label_outside_content(event, &statements().collect::<Vec<_>>(), bound);
+            return frame.join(&elsewhere).join(&raised).join(&parts.unwrap_or(Label::BOTTOM));
+        }
         match parts {
-            _ if is_answer => {
-                let frame = greatest_frame_label(plan, &indices, bound);
-                let elsewhere = self.label_outside_content(event, &statements().collect::<Vec<_>>(), bound);
-                frame.join(&elsewhere).join(&raised).join(&parts.unwrap_or(Label::BOTTOM))
-            }
             Some(parts) => parts,
             // What statements have read in order to label the region, and what was joined into the whole event.
             None => up_to_bound(document.floor_of(node).join(&document.origin.raised)),

@@ -241,14 +241,20 @@ impl<'a> Compiler<'a> {
                     Some("rename or remove one of the definitions".to_owned());
             }
         }
+        self.find_trace_reading_predicates(&bodies);
+    }
+
+    /// Sets `predicate_looks_around`: for each predicate, whether it reads events that are not its arguments, directly
+    /// or through a predicate that it calls. `bodies` are the bodies of all predicates, in the order of the plan.
+    fn find_trace_reading_predicates(&mut self, bodies: &[&ConditionBody]) {
         self.predicate_looks_around = bodies.iter().map(|body| self.reads_other_events(body)).collect();
         // A predicate that calls a trace-reading predicate reads the trace, too. So the property is passed on from each
         // such predicate (`pending`) to its callers, until no caller is left that does not have it.
         let mut callers: HashMap<usize, Vec<usize>> = HashMap::new();
         for (caller, body) in bodies.iter().enumerate() {
-            self.called_predicates(body)
-                .into_iter()
-                .for_each(|called| callers.entry(called).or_default().push(caller));
+            for called in self.called_predicates(body) {
+                callers.entry(called).or_default().push(caller);
+            }
         }
         let looking = self.predicate_looks_around.iter().enumerate().filter(|(_, looks)| **looks);
         let mut pending: Vec<usize> = looking.map(|(index, _)| index).collect();

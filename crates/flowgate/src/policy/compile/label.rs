@@ -275,32 +275,13 @@ impl Compiler<'_> {
             );
         }
         // In a dimension whose names the policy lists, the element is fixed if all arguments are such names.
-        if let Some(DimensionKind::Set(known)) = &kind {
-            let mut names = Vec::new();
-            for argument in arguments {
-                match &*argument.kind {
-                    ExprKind::Name(name) | ExprKind::Str(name) if known.contains(name) => {
-                        names.push(name.clone())
-                    }
-                    ExprKind::Name(name) => {
-                        let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                        return self.unknown_name("element", name, &argument.span, &known);
-                    }
-                    // The argument is computed, so the element is computed as well. A text that is none of the known
-                    // names counts as computed, too.
-                    _ => {
-                        names.clear();
-                        break;
-                    }
-                }
-            }
-            if names.len() == arguments.len() {
-                let mut name_table = NameTable::new(&self.plan.space);
-                if let Some(partial) =
-                    name_table.set(&self.plan.space, dimension, &names, ComputedLabelUse::Data)
-                {
-                    return Ok(Ok(partial));
-                }
+        if let Some(DimensionKind::Set(known)) = &kind
+            && let Some(names) = self.listed_names(known, arguments)?
+        {
+            let mut name_table = NameTable::new(&self.plan.space);
+            if let Some(partial) = name_table.set(&self.plan.space, dimension, &names, ComputedLabelUse::Data)
+            {
+                return Ok(Ok(partial));
             }
         }
         // Any other element is computed. A date that is written here is checked now.
@@ -316,5 +297,24 @@ impl Compiler<'_> {
             return self.fail("label", &part.span, "the expression is not a date", help);
         }
         Ok(Err((dimension.to_owned(), compiled)))
+    }
+
+    /// Returns the names that `arguments` spell, if all of them are among the `known` names of a dimension. `None` if
+    /// an argument is computed; a text that is not known counts as computed. Fails for a name that is not known.
+    fn listed_names(&mut self, known: &[String], arguments: &[Expr]) -> CompileResult<Option<Vec<String>>> {
+        let mut names = Vec::new();
+        for argument in arguments {
+            match &*argument.kind {
+                ExprKind::Name(name) | ExprKind::Str(name) if known.contains(name) => {
+                    names.push(name.clone());
+                }
+                ExprKind::Name(name) => {
+                    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                    return self.unknown_name("element", name, &argument.span, &known);
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(names))
     }
 }
