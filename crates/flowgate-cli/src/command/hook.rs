@@ -196,25 +196,9 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     if options.harness != Harness::ClaudeCode {
         return work_by_log(options, &hook_input, worker_sender);
     }
-    let event_name = hook_input.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
-    let event = match event_name {
-        "PreToolUse" => HookEvent::PreToolUse,
-        "PostToolUse" => HookEvent::PostToolUse,
-        "UserPromptSubmit" => HookEvent::UserPromptSubmit,
-        _ => {
-            // The code 1 only reports the problem; 2 would block every event of this kind. An event without a name may
-            // be one that must be judged, so it is blocked.
-            let (why, code) = if hook_input.contains_key("hook_event_name") {
-                let why = format!(
-                    "the hook is configured for the event `{event_name}` of Claude Code, which it does not judge; \
-                    configure it for PreToolUse, PostToolUse and UserPromptSubmit"
-                );
-                (why, 1)
-            } else {
-                let why = "the string `hook_event_name` is missing in the input from Claude Code; see \
-                    `flowgate hook --help`";
-                (why.to_owned(), 2)
-            };
+    let event = match event_of(&hook_input) {
+        Ok(event) => event,
+        Err((why, code)) => {
             let _ = worker_sender.send(WorkerMessage::Nothing(why, code));
             return;
         }
@@ -250,6 +234,34 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
         answer
     };
     let _ = worker_sender.send(WorkerMessage::Answer(answer));
+}
+
+/// Returns the kind of an event of Claude Code.
+///
+/// # Errors
+/// If the hook does not judge events of this kind, or the event has no name. The error is the reason, with the exit
+/// code.
+fn event_of(hook_input: &Map<String, Value>) -> Result<HookEvent, (String, u8)> {
+    let event_name = hook_input.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
+    match event_name {
+        "PreToolUse" => Ok(HookEvent::PreToolUse),
+        "PostToolUse" => Ok(HookEvent::PostToolUse),
+        "UserPromptSubmit" => Ok(HookEvent::UserPromptSubmit),
+        _ if hook_input.contains_key("hook_event_name") => {
+            let why = format!(
+                "the hook is configured for the event `{event_name}` of Claude Code, which it does not judge; \
+                configure it for PreToolUse, PostToolUse and UserPromptSubmit"
+            );
+            // The code 1 only reports the problem; 2 would block every event of this kind.
+            Err((why, 1))
+        }
+        _ => {
+            let why = "the string `hook_event_name` is missing in the input from Claude Code; see \
+                `flowgate hook --help`";
+            // An event without a name may be one that must be judged, so it is blocked.
+            Err((why.to_owned(), 2))
+        }
+    }
 }
 
 /// Judges the event of an agent other than Claude Code, whose transcript is not read: the hook records the events of

@@ -94,13 +94,19 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
     }
     missing.print(output);
     errors.iter().for_each(|error| output.error(&error.0));
-    match options.event.filter(|_| shown == 0 && errors.is_empty() && !is_interrupted) {
-        Some(event) => Err(InputError(format!(
+    if is_interrupted {
+        return Ok(INTERRUPTED);
+    }
+    if !errors.is_empty() {
+        return Ok(2);
+    }
+    match options.event {
+        // Every run was read, and none has an event with this number.
+        Some(event) if shown == 0 => Err(InputError(format!(
             "{}: there is no event {event}; leave out --event to list all",
             options.trace.display()
         ))),
-        None if is_interrupted => Ok(INTERRUPTED),
-        None => Ok(if errors.is_empty() { 0 } else { 2 }),
+        _ => Ok(0),
     }
 }
 
