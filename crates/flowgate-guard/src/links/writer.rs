@@ -121,8 +121,7 @@ impl CleanedTextWriter {
         // link or a reference.
         let needs_space_before = match seen {
             '.' | '@' | '=' | '(' => true,
-            '/' => matches!(before, '/' | '\\'),
-            '\\' => matches!(before, '/' | '\\'),
+            '/' | '\\' => matches!(before, '/' | '\\'),
             '[' | ':' => matches!(before, '[' | ']'),
             _ => false,
         };
