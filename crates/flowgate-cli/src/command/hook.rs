@@ -420,35 +420,8 @@ fn judge(
     let transcript = read_up_to_date(path, limit, &pending)?;
     session::replay(&mut monitor, &transcript, &pending);
     let answer = match (event, call) {
-        // The hook does not see what the model was shown, so the call depends on everything, unless the gateway knows.
-        (HookEvent::PreToolUse, Some(call)) => {
-            let attribution = reported.attribution(&mut monitor);
-            let verdict = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
-            let answer = HookAnswer::from_verdict(&verdict, &monitor);
-            // Drops the permit, if there is one: the monitor withdraws the judged call, so `record` can add it below.
-            drop(verdict);
-            if options.watch.is_some() {
-                monitor.record(TraceEntry::from(call), &attribution);
-            }
-            answer
-        }
-        // After the tool has run: its output is examined before the model receives it.
-        (_, Some(call)) => {
-            let response = hook_input.get("tool_response").cloned().unwrap_or_default();
-            let output = ToolOutput {
-                call_id: call.id.clone(),
-                tool: None,
-                content: answer::content(response),
-                structured: None,
-                // Claude Code runs this hook only after a tool that succeeded.
-                is_error: Some(false),
-            };
-            // The transcript may not have the call yet, and its output needs one.
-            if !session::has_call(&monitor, &call.id) {
-                monitor.record(TraceEntry::from(call), &Attribution::everything());
-            }
-            HookAnswer::from_objections(event, session::objections(&mut monitor, TraceEntry::from(output))?)
-        }
+        (HookEvent::PreToolUse, Some(call)) => judge_call(options, &mut monitor, call, reported),
+        (_, Some(call)) => judge_output(event, hook_input, &mut monitor, call)?,
         // A prompt.
         (_, None) => {
             let content = Value::String(required_text(hook_input, "prompt")?.to_owned());
@@ -457,6 +430,47 @@ fn judge(
         }
     };
     Ok((answer, monitor))
+}
+
+/// Judges a call before its tool runs. In watch mode, also adds the call to the trace of `monitor`. The hook does not see
+/// what the model was shown, so the call depends on everything, unless the gateway knows (`reported`).
+fn judge_call(options: &HookArgs, monitor: &mut Monitor, call: Call, reported: &GatewayReport) -> HookAnswer {
+    let attribution = reported.attribution(monitor);
+    let verdict = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
+    let answer = HookAnswer::from_verdict(&verdict, monitor);
+    // Drops the permit, if there is one: the monitor withdraws the judged call, so `record` can add it below.
+    drop(verdict);
+    if options.watch.is_some() {
+        monitor.record(TraceEntry::from(call), &attribution);
+    }
+    answer
+}
+
+/// Examines the output of `call` after its tool has run, and before the model receives the output. `event` is the kind of
+/// the event, for the answer.
+///
+/// # Errors
+/// If the monitor does not accept the output.
+fn judge_output(
+    event: HookEvent,
+    hook_input: &Map<String, Value>,
+    monitor: &mut Monitor,
+    call: Call,
+) -> Result<HookAnswer, String> {
+    let response = hook_input.get("tool_response").cloned().unwrap_or_default();
+    let output = ToolOutput {
+        call_id: call.id.clone(),
+        tool: None,
+        content: answer::content(response),
+        structured: None,
+        // Claude Code runs this hook only after a tool that succeeded.
+        is_error: Some(false),
+    };
+    // The transcript may not have the call yet, and its output needs one.
+    if !session::has_call(monitor, &call.id) {
+        monitor.record(TraceEntry::from(call), &Attribution::everything());
+    }
+    Ok(HookAnswer::from_objections(event, session::objections(monitor, TraceEntry::from(output))?))
 }
 
 /// Returns the call that an event of Claude Code is about: one that is proposed or, after a tool has run, one that has

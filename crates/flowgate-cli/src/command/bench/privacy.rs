@@ -86,11 +86,15 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     // one.
     let unmeasured = if options.defences.is_empty() { attention::unmeasured() } else { &[] };
     print(options, &suite, (&results, unmeasured), (&manifest, is_interrupted), output)?;
-    let is_disclosed = results.iter().any(|results| {
+    Ok(if is_interrupted { INTERRUPTED } else { u8::from(has_disclosed(&results)) })
+}
+
+/// Returns whether a defence disclosed something without a permission, in the runs of any seed.
+fn has_disclosed(results: &[DefenceResults]) -> bool {
+    results.iter().any(|results| {
         let mut further_tasks = results.further_seeds.iter().flat_map(|of_seed| &of_seed.tasks);
         results.figures(TaskGroup::All).disclosed.hits > 0 || further_tasks.any(|task| task.is_disclosed)
-    });
-    Ok(if is_interrupted { INTERRUPTED } else { u8::from(is_disclosed) })
+    })
 }
 
 /// Returns the defences that the options name. If they name none, returns all defences that can be measured: with a
@@ -126,6 +130,15 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
             unfit.name()
         )));
     }
+    check_effects(options, &defences)?;
+    Ok(defences)
+}
+
+/// Checks that `--seeds` and `--screener`, if they are given, have an effect on one of the defences.
+///
+/// # Errors
+/// If one of them has none.
+fn check_effects(options: &PrivacyArgs, defences: &[PrivacyDefence]) -> Result<(), InputError> {
     let seeds = options.seeds;
     if seeds > 1 && defences.iter().all(|defence| defence.with_seed(0).is_none()) {
         let advice = "name judge/noisy, which does, or leave `--seeds` out";
@@ -141,7 +154,7 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
             folder.display()
         )));
     }
-    Ok(defences)
+    Ok(())
 }
 
 /// Prints the results, and the defences that were not measured (`unmeasured`), in the format of the options. `manifest`
