@@ -393,19 +393,19 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
             let loader = keyword("Loader")
                 .map(|k| last_name(&k.value))
                 .or_else(|| call.arguments.args.get(1).map(last_name));
-            let safe = loader
+            let is_safe = loader
                 .is_some_and(|loader| matches!(loader.as_str(), "SafeLoader" | "CSafeLoader" | "BaseLoader"));
-            (!safe).then_some("DESERIALIZATION")
+            (!is_safe).then_some("DESERIALIZATION")
         }
         "torch.load" => (!is_true("weights_only")).then_some("DESERIALIZATION"),
         "numpy.load" => is_true("allow_pickle").then_some("DESERIALIZATION"),
         // The value of `shell` may be true if it is not a literal, or if it is in an unpacked dictionary.
         name if unsafe_name(name) == Some("SUBPROCESS") => {
-            // `**options`, which has no name.
-            let unknown = call.arguments.keywords.iter().any(|k| k.arg.is_none());
-            let shell =
+            // An unpacked dictionary, `**options`, is an argument without a name.
+            let has_unpacked = call.arguments.keywords.iter().any(|k| k.arg.is_none());
+            let may_use_shell =
                 keyword("shell").is_some_and(|k| !matches!(&k.value, Expr::BooleanLiteral(b) if !b.value));
-            Some(if shell || unknown { "COMMAND" } else { "SUBPROCESS" })
+            Some(if may_use_shell || has_unpacked { "COMMAND" } else { "SUBPROCESS" })
         }
         name => unsafe_name(name),
     }

@@ -18,7 +18,7 @@ use super::launch::{CommandInput, Launch};
 use super::launches::launches;
 use super::lexer::{ScriptLocation, TextFacts};
 use super::limits::{ReadLimits, ShellReadError};
-use super::syntax::{CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
+use super::syntax::{Command, CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
 use super::{Invocation, IssueSeverity, UnreadPart, UnreadReason, UnsafeCommand, UnsafeCommandKind, parser};
 use crate::MAX_FINDINGS;
 
@@ -287,22 +287,7 @@ impl CommandScanner {
                     }
                     self.scan_words(words, variables, context);
                     if let Some(call) = calls.get(i) {
-                        let changes = CHANGES_VARIABLES.contains(&call.name);
-                        // The arguments of these commands, and of a function, can become values of variables.
-                        if changes || self.defines_function || matches!(call.name, "test" | "[" | "echo") {
-                            self.note_values(words);
-                        }
-                        if evaluates_arithmetic(call) {
-                            self.note_arithmetic(Some(call.span.clone()));
-                        }
-                        // The command changes variables in a way that is not followed, or may do so.
-                        if changes || call.unclear || call.program.is_some_and(|program| !program.known) {
-                            variables.disable();
-                            // These commands remove no function.
-                            let keeps =
-                                ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
-                            self.may_remove_functions |= !keeps.contains(&call.name);
-                        }
+                        self.note_changes(call, words, variables);
                     }
                 }
                 CommandForm::Compound { kind, words, bodies } => {
@@ -310,16 +295,8 @@ impl CommandScanner {
                     self.scan_words(words, variables, context);
                     self.scan_bodies(*kind, bodies, variables, certain, context);
                 }
-                // The body is scanned here, with nothing known of variables and input: a call can be anywhere later.
                 CommandForm::Function { name, body } => {
-                    let mut inner = ShellVariables::default();
-                    inner.disable();
-                    let context = ScriptContext { input: &CommandInput::Unknown, in_order: false, ..context };
-                    if let CommandForm::Compound { kind, words, bodies } = &body.form {
-                        self.scan_words(words, &inner, context);
-                        self.scan_bodies(*kind, bodies, &mut inner, false, context);
-                    }
-                    self.scan_redirects(&body.redirects, &inner, context);
+                    self.scan_function_body(body, context);
                     match name {
                         // Only a function that is certainly defined takes the place of a program of its name.
                         Some(name) if certain => {
@@ -332,6 +309,44 @@ impl CommandScanner {
             }
             self.scan_redirects(&command.redirects, variables, context);
         }
+    }
+
+    /// Records how a simple command may change variables: its `words` that can become values, arithmetic that it
+    /// evaluates, and changes that are not followed, after which no variable is known.
+    fn note_changes(
+        &mut self,
+        call: &EffectiveCommand<'_, '_>,
+        words: &[Word],
+        variables: &mut ShellVariables,
+    ) {
+        let changes_variables = CHANGES_VARIABLES.contains(&call.name);
+        // The arguments of these commands, and of a function, can become values of variables.
+        if changes_variables || self.defines_function || matches!(call.name, "test" | "[" | "echo") {
+            self.note_values(words);
+        }
+        if evaluates_arithmetic(call) {
+            self.note_arithmetic(Some(call.span.clone()));
+        }
+        // The command changes variables in a way that is not followed, or may do so.
+        if changes_variables || call.unclear || call.program.is_some_and(|program| !program.known) {
+            variables.disable();
+            // These commands remove no function.
+            let keeps = ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
+            self.may_remove_functions |= !keeps.contains(&call.name);
+        }
+    }
+
+    /// Scans the body of a function at its definition, with nothing known of variables and input: a call can be anywhere
+    /// later.
+    fn scan_function_body(&mut self, body: &Command, context: ScriptContext<'_>) {
+        let mut inner = ShellVariables::default();
+        inner.disable();
+        let context = ScriptContext { input: &CommandInput::Unknown, in_order: false, ..context };
+        if let CommandForm::Compound { kind, words, bodies } = &body.form {
+            self.scan_words(words, &inner, context);
+            self.scan_bodies(*kind, bodies, &mut inner, false, context);
+        }
+        self.scan_redirects(&body.redirects, &inner, context);
     }
 
     /// Scans `bodies`, the scripts of a compound command; `kind` decides how often each of them runs. `certain` says
