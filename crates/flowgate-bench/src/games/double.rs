@@ -113,6 +113,7 @@ impl ModelDouble {
             let look = tool_call(LOOK, &json!({"regions": regions}));
             return Completion { calls: vec![look], ..Completion::default() };
         }
+        // The parts in sight, and among them those that ask for something.
         let is_readable = |part: &&String| !is_match(&PLACEHOLDER, part);
         let readable: Vec<&String> = parts.iter().filter(is_readable).collect();
         let is_request = |part: &&&String| is_match(&REQUEST, part);

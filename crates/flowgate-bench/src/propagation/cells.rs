@@ -90,10 +90,12 @@ pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
 /// greatest count. The different values of a parameter are listed. An interval becomes a dash: the seeds share
 /// questions or have different parameters, so their questions are not a sample of one population.
 fn over_seeds(cells: &[&Cell]) -> String {
+    let Some(first) = cells.first() else { return String::new() };
     // With one seed, there is nothing to merge, and the text is that of its cell.
-    let (Some(first), true) = (cells.first(), cells.len() > 1) else {
-        return cells.first().map(|cell| cell.text()).unwrap_or_default();
-    };
+    if cells.len() == 1 {
+        return first.text();
+    }
+    // The least and the greatest number in parentheses; no text if they are equal after rounding to `digits` decimals.
     let range = |digits: usize| {
         let numbers = || cells.iter().filter_map(|cell| cell.number()).map(|(number, _)| number);
         let least = decimal(numbers().fold(f64::INFINITY, f64::min), digits);

@@ -128,17 +128,17 @@ fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
         "queries to effect",
         "questions",
     ];
-    let row = |wanted: &(Defence, String)| {
-        let found: Vec<AttackSearch> =
-            searches.iter().filter(|search| key(search) == *wanted).cloned().collect();
+    let row = |(defence, game): &(Defence, String)| {
+        let is_of_row = |search: &&AttackSearch| search.defence == *defence && search.game == *game;
+        let found: Vec<AttackSearch> = searches.iter().filter(is_of_row).cloned().collect();
         let [opened, violated, executed] = search_rates(&found);
         // The numbers of the attempts that first took effect.
         let needed: Vec<f64> =
             found.iter().filter_map(|search| search.executed_at).map(|at| at as f64).collect();
         let mean = (!needed.is_empty()).then(|| needed.iter().sum::<f64>() / needed.len() as f64);
         vec![
-            wanted.0.name(),
-            wanted.1.clone(),
+            defence.name(),
+            game.clone(),
             found.len().to_string(),
             cell(opened.value()),
             cell(violated.value()),
