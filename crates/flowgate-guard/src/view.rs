@@ -352,15 +352,13 @@ impl ViewBuilder<'_> {
                 }
                 // The fact that the call was permitted is hidden, so its outcome looks like a hidden refusal.
                 let schema = call.and_then(|call| call.tool()).and_then(|tool| self.schema(label, tool));
-                let hidden = HiddenContent::Text(UNANSWERED.to_owned());
-                (text(&names.hide(decided, decided, hidden, schema, || UNANSWERED.to_owned())), false)
+                (Self::hidden_text(UNANSWERED, decided, schema, names), false)
             }
             CallOutcome::Rewritten { text: rewritten, label: own } if own.flows_to(label) => {
                 (text(rewritten), false)
             }
             CallOutcome::Rewritten { text: rewritten, label: own } => {
-                let hidden = HiddenContent::Text(rewritten.clone());
-                (text(&names.hide(*own, *own, hidden, None, || rewritten.clone())), false)
+                (Self::hidden_text(rewritten, *own, None, names), false)
             }
             CallOutcome::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
             CallOutcome::Looked(_) => (text(LOOKED), false),
@@ -370,8 +368,7 @@ impl ViewBuilder<'_> {
             // Whether the call ran is hidden, too; so a refusal looks like a hidden answer.
             CallOutcome::Refused { text: refusal, label: own, tool, .. } => {
                 let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
-                let hidden = HiddenContent::Text(refusal.clone());
-                (text(&names.hide(*own, *own, hidden, schema, || refusal.clone())), false)
+                (Self::hidden_text(refusal, *own, schema, names), false)
             }
             CallOutcome::Output(id) => {
                 let Some(event) = self.monitor.trace().event(*id) else {
@@ -384,6 +381,14 @@ impl ViewBuilder<'_> {
                 (to_parts(redactor.redacted_content(names)), redactor.is_error())
             }
         }
+    }
+
+    /// Hides a text with the label `label`, and returns what the view shows in its place. `schema` is the schema of the
+    /// text in the tool's declaration.
+    fn hidden_text(text: &str, label: Label, schema: Option<&Value>, names: &mut HiddenRegions) -> Vec<Part> {
+        let content = HiddenContent::Text(text.to_owned());
+        let placeholder = names.hide(label, label, content, schema, || text.to_owned());
+        vec![Part::Text(placeholder)]
     }
 }
 

@@ -247,7 +247,8 @@ fn read_assistant(message: &ObjectFields<'_>) -> Result<Message, WireError> {
             "redacted_thinking" => block.reject_unsupported(&REDACTED)?,
             _ => {
                 let Part::Text(part) = read_part(&block)? else {
-                    return block.field_error("type", "is `image`, which an assistant message cannot contain");
+                    return block
+                        .field_error("type", "is `image`, which an assistant message cannot contain");
                 };
                 text.push_str(&part);
             }
@@ -281,31 +282,33 @@ fn read_user(
     let mut pending = Vec::new();
     let blocks = blocks(message, "content")?;
     for block in &blocks {
-        let kind = block.text("type")?;
-        if matches!(kind, "document" | "search_result") {
-            let parts = match kind {
-                "document" => read_document(block, &DOCUMENT_OF_USER, documents)?,
-                _ => vec![read_search_result(block, &SEARCH_RESULT_OF_USER, documents)?],
-            };
-            let source = documents::source_of(block, message_source)?;
-            pending.extend(parts.into_iter().map(|part| (part, source)));
-            continue;
+        match block.text("type")? {
+            "document" => {
+                let parts = read_document(block, &DOCUMENT_OF_USER, documents)?;
+                let source = documents::source_of(block, message_source)?;
+                pending.extend(parts.into_iter().map(|part| (part, source)));
+            }
+            "search_result" => {
+                let part = read_search_result(block, &SEARCH_RESULT_OF_USER, documents)?;
+                pending.push((part, documents::source_of(block, message_source)?));
+            }
+            "tool_result" => {
+                if !pending.is_empty() {
+                    push(messages, std::mem::take(&mut pending));
+                }
+                block.reject_unsupported(&RESULT)?;
+                messages.push(Message::Tool {
+                    call_id: block.text("tool_use_id")?.to_owned(),
+                    content: read_parts(block, "content", documents)?,
+                    is_error: Some(block.flag("is_error")?),
+                });
+            }
+            // A text or an image; a block of any other type is an error.
+            _ => {
+                let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
+                pending.push((part, block.source()?.or(message_source)));
+            }
         }
-        // A text or an image; a block of any other type is an error.
-        if kind != "tool_result" {
-            let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
-            pending.push((part, block.source()?.or(message_source)));
-            continue;
-        }
-        if !pending.is_empty() {
-            push(messages, std::mem::take(&mut pending));
-        }
-        block.reject_unsupported(&RESULT)?;
-        messages.push(Message::Tool {
-            call_id: block.text("tool_use_id")?.to_owned(),
-            content: read_parts(block, "content", documents)?,
-            is_error: Some(block.flag("is_error")?),
-        });
     }
     // A message without blocks becomes a message without parts.
     if !pending.is_empty() || blocks.is_empty() {
