@@ -345,8 +345,8 @@ impl Compiler<'_> {
                 items.iter().try_for_each(|item| self.declare_events(item, scope))
             }
             ExprKind::Compare(first, rest) => {
-                // `(x: T) in list` declares no event, since it ranges over the list. The exception is a list of the calls
-                // of a message, which are events.
+                // `(x: T) in list` declares no event, since it ranges over the list; except for the calls of a message,
+                // which are events.
                 let is_in_list =
                     matches!(rest.as_slice(), [(Comparison::In, list)] if !is_call_of_message(first, list));
                 let ranges_over_list = is_in_list && matches!(&*first.kind, ExprKind::Typed(..));

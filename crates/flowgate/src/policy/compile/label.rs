@@ -22,6 +22,7 @@ impl Compiler<'_> {
     /// and the policy has none of them.
     pub(super) fn dimensions(&mut self, file: &PolicyFile) {
         let mut dimensions: Vec<Dimension> = Vec::new();
+        // The location of each dimension, for an error about it.
         let mut spans = Vec::new();
         for statement in &file.statements {
             let StatementKind::Lattice { name, purpose, order } = &statement.kind else { continue };
@@ -31,21 +32,7 @@ impl Compiler<'_> {
                 let _ = self.fail::<()>("duplicate-name", &name.span, message, "rename one of them");
                 continue;
             }
-            let purpose = match purpose {
-                Some(purpose) if purpose.text == "integrity" => Purpose::Integrity,
-                Some(purpose) if purpose.text == "secrecy" => Purpose::Secrecy,
-                Some(purpose) => {
-                    let _ = self.unknown_name::<()>(
-                        "purpose",
-                        &purpose.text,
-                        &purpose.span,
-                        &["integrity", "secrecy"],
-                    );
-                    continue;
-                }
-                None if name.text == "integrity" => Purpose::Integrity,
-                None => Purpose::Secrecy,
-            };
+            let Ok(purpose) = self.purpose(name, purpose.as_ref()) else { continue };
             if *order == DimensionOrder::Approvers && purpose == Purpose::Integrity {
                 let message =
                     format!("the dimension `{}` lists approvers, so it cannot express integrity", name.text);
@@ -66,6 +53,20 @@ impl Compiler<'_> {
                 let span = spans.get(error.dimension).cloned().unwrap_or(0..0);
                 let _ = self.fail::<()>("too-many", &span, error.message, error.help);
             }
+        }
+    }
+
+    /// Returns the purpose of the dimension `name`: the one that its statement declares or, without a declaration, the
+    /// one that the name implies. Fails for an unknown purpose.
+    fn purpose(&mut self, name: &Name, declared: Option<&Name>) -> CompileResult<Purpose> {
+        match declared {
+            Some(purpose) if purpose.text == "integrity" => Ok(Purpose::Integrity),
+            Some(purpose) if purpose.text == "secrecy" => Ok(Purpose::Secrecy),
+            Some(purpose) => {
+                self.unknown_name("purpose", &purpose.text, &purpose.span, &["integrity", "secrecy"])
+            }
+            None if name.text == "integrity" => Ok(Purpose::Integrity),
+            None => Ok(Purpose::Secrecy),
         }
     }
 
