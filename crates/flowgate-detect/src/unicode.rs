@@ -124,8 +124,8 @@ fn flag_tags_length(text: &str) -> usize {
 pub fn decode_hidden(text: &str) -> String {
     let of_tags = text.chars().filter(|c| is_tag(*c)).filter_map(|c| char::from_u32(c as u32 - 0xe0000));
     let plain: String = of_tags.filter(|c| !c.is_control()).collect();
-    // Each selector encodes one byte: those from U+FE00 to U+FE0F the bytes 0 to 15, and those from U+E0100 on the bytes
-    // 16 to 255.
+    // Each selector encodes one byte: those from U+FE00 to U+FE0F the bytes 0 to 15, and those from U+E0100 on the
+    // bytes 16 to 255.
     let bytes: Vec<u8> = find_hidden(text)
         .into_iter()
         .filter(|finding| finding.kind == "VARIATION_SELECTORS")

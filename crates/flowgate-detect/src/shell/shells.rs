@@ -23,8 +23,8 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
     let operand = loop {
         let Some(word) = words.next() else { break None };
         let text = word.text.as_str();
-        // After `-c`, a computed word that stays one word is the script. Any other computed word may be an option, or the
-        // name of the file with the script.
+        // After `-c`, a computed word that stays one word is the script. Any other computed word may be an option, or
+        // the name of the file with the script.
         let is_unclear = !word.known && (word.splits || !runs_command);
         if is_unclear {
             launches.push(unread(UnreadReason::Script));

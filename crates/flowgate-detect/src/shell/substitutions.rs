@@ -146,8 +146,8 @@ impl ScriptReader<'_, '_> {
         Ok(())
     }
 
-    /// Reads what follows the name in `${…}`, up to the closing bracket, as a word, for the scripts in it. `quoted` says
-    /// whether the whole `${…}` is in double quotes.
+    /// Reads what follows the name in `${…}`, up to the closing bracket, as a word, for the scripts in it. `quoted`
+    /// says whether the whole `${…}` is in double quotes.
     fn rest_of_parameter(&mut self, quoted: bool) -> Result<WordBuilder, ShellReadError> {
         let mut inner = WordBuilder::default();
         loop {

@@ -348,8 +348,8 @@ impl Conversations {
         Ok(locked)
     }
 
-    /// Opens the conversation that `handle` names, without its first `turns` turns, and waits while another gateway holds
-    /// its lease.
+    /// Opens the conversation that `handle` names, without its first `turns` turns, and waits while another gateway
+    /// holds its lease.
     ///
     /// # Errors
     /// If the client disconnects, another gateway holds the lease for [`HELD_ELSEWHERE_TIMEOUT`], or the conversation

@@ -49,8 +49,8 @@ impl Conversations {
         let longest = chat.longest_prefix().map(|prefix| stored_prefix(scope, &prefix));
         // The chat has no earlier message of the model, so it begins a new conversation.
         let Some(longest) = longest else { return Ok(None) };
-        // The cache, which saves most queries, knows only the longest prefix of each conversation. The database knows all
-        // prefixes.
+        // The cache, which saves most queries, knows only the longest prefix of each conversation. The database knows
+        // all prefixes.
         if let Some(cached) = self.store.find_cached_by_chat(&client.spec.name, &longest) {
             return Ok(Some(cached));
         }

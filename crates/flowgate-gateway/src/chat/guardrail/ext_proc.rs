@@ -225,8 +225,8 @@ impl ExtProcStream {
         if !decoded.item_references.is_empty() {
             return Err(NotPermitted::because(EARLIER_ITEM.to_owned()));
         }
-        // The provider would run the tool without a judgement. On the model routes, the gateway itself runs the calls of
-        // such a tool; here, it only judges what the proxy passes on.
+        // The provider would run the tool without a judgement. On the model routes, the gateway itself runs the calls
+        // of such a tool; here, it only judges what the proxy passes on.
         if !decoded.provider_tools.is_empty() {
             return Err(NotPermitted::because(PROVIDER_TOOL.to_owned()));
         }
