@@ -263,6 +263,7 @@ fn verify_propagation(
     settings: VerifySettings<'_>,
 ) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
+    // Returns a number of the manifest, which must be from `least` to 1000.
     let count = |name, least: u64| {
         let count = number(manifest, name)?;
         let count = usize::try_from(count).ok().filter(|_| (least..=1000).contains(&count));

@@ -205,9 +205,9 @@ pub(super) fn verify_extended(
     let defences: Result<Vec<_>, _> =
         string_list(manifest, "defences")?.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    let named: Result<Vec<_>, _> =
+    let named_games: Result<Vec<_>, _> =
         string_list(manifest, "games")?.iter().map(|name| ExtendedGame::parse(name)).collect();
-    let named = named.map_err(|error| format!("line 1: {error}"))?;
+    let named_games = named_games.map_err(|error| format!("line 1: {error}"))?;
     let name = text(manifest, "model");
     let answering = AnsweringModel::open(name, verification.answers)?;
     answering.check(&defences)?;
@@ -215,10 +215,10 @@ pub(super) fn verify_extended(
     let runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
-    let repeated_manifest = games::extended_manifest(&suite, &named, &defences, answering.chat());
+    let repeated_manifest = games::extended_manifest(&suite, &named_games, &defences, answering.chat());
     let mut repeated = vec![recorded_search.add_to(repeated_manifest)];
     let (mut figures, mut executions, mut searches) = (Vec::new(), Vec::new(), Vec::new());
-    for game in &named {
+    for game in &named_games {
         for defence in &defences {
             let found =
                 suite.run(&runner, *game, *defence, &mut || false).map_err(|error| error.to_string())?;
