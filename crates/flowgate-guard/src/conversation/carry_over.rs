@@ -298,7 +298,9 @@ impl Conversation {
             self.monitor.push_generated(TraceEntry::from(written), label)?;
         }
         self.labels.record_carried_step(&label);
-        let (mut step_calls, mut ids) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
+        let mut step_calls = Vec::with_capacity(calls.len());
+        // The ids of the calls in the trace of this conversation.
+        let mut ids = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
             let tool = match tools.get(index) {
                 Some((Some(server), name)) => Tool::of(server, name),
