@@ -386,11 +386,11 @@ async fn find_issuer(
 /// Reads the outcome from the query of an address; `None` if the query does not belong to the login with this `state`,
 /// or can be read in more than one way, such as with a parameter that occurs twice.
 fn outcome_of(query: &str, state: &str) -> Option<Outcome> {
+    // The value of a parameter: `Some(None)` if the query lacks it, and `None` if the query gives it twice.
     let value = |name: &str| {
         let mut found = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name);
         match (found.next(), found.next()) {
             (found, None) => Some(found.map(|(_, value)| value.into_owned())),
-            // The value is given twice.
             (_, Some(_)) => None,
         }
     };

@@ -212,10 +212,9 @@ impl Evaluator<'_> {
                         .to_owned()
                 }));
             }
-            (EventBody::Output(_), "is_error")
+            (EventBody::Output(_), "is_error" | "structured")
             | (EventBody::Message(_), "role")
             | (EventBody::Call(_), "arguments") => self.child(id, 0, name),
-            (EventBody::Output(_), "structured") => self.child(id, 0, name),
             _ => match event.extra.get(name) {
                 Some(extra) => {
                     // A further field has no label of its own. The author of the event also wrote its other fields, so
