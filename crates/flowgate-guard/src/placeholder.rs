@@ -51,7 +51,7 @@ pub(crate) fn find(text: &str, hidden_count: usize) -> Vec<Placeholder> {
         // The text is complete (`true`): no more text follows that could complete a placeholder.
         if may_read
             && let PlaceholderMatch::Placeholders(placeholders) =
-                read_placeholder(&chars, index, text.len(), (true, hidden_count))
+                read_placeholder(&chars, index, text.len(), true, hidden_count)
         {
             found.extend(placeholders);
         }
@@ -261,7 +261,7 @@ impl StreamNeutralizer {
                 continue;
             }
             // `false`: the text is not complete, since more may follow.
-            match read_placeholder(&chars, index, self.pending.len(), (false, self.hidden_count)) {
+            match read_placeholder(&chars, index, self.pending.len(), false, self.hidden_count) {
                 PlaceholderMatch::Placeholders(placeholders) => {
                     for placeholder in placeholders {
                         written.push_str(self.pending.get(at..placeholder.start).unwrap_or_default());
@@ -378,6 +378,26 @@ impl PlaceholderReader<'_> {
         Some((at + 1 + digits.len(), digits))
     }
 
+    /// Reads further names in the same brackets, on the same line, from `at` on, the index after a name. Adds their
+    /// placeholders to `found`, and returns the index after the last name.
+    fn read_further_names(&self, mut at: usize, found: &mut Vec<Placeholder>) -> usize {
+        loop {
+            let mut next = self.skip(at, |c| is_separator(c) && c != '\n' || matches!(c, ',' | ';' | '&'));
+            if "and".chars().enumerate().all(|(i, letter)| self.char_at(next + i) == Some(letter)) {
+                next = self.skip(next + 3, char::is_whitespace);
+            }
+            let Some((end, digits)) = self.read_name(next) else { return at };
+            let is_separated = next > at;
+            let is_part_of_word = self.char_at(end).is_some_and(char::is_alphanumeric);
+            if !is_separated || digits.is_empty() || is_part_of_word {
+                return at;
+            }
+            let start = self.chars.get(next).map_or(0, |rendered| rendered.start);
+            found.push(Placeholder { start, end: self.end_of(end - 1), name: region_name(&digits) });
+            at = end;
+        }
+    }
+
     /// Returns the byte offset after a character.
     fn end_of(&self, index: usize) -> usize {
         self.chars.get(index).map_or(0, |rendered| rendered.end.max(rendered.start))
@@ -399,7 +419,8 @@ fn read_placeholder(
     chars: &[RenderedChar],
     open: usize,
     length: usize,
-    (is_whole, hidden_count): (bool, usize),
+    is_whole: bool,
+    hidden_count: usize,
 ) -> PlaceholderMatch {
     let Some(first) = chars.get(open) else { return PlaceholderMatch::No };
     let (start, limit) = (first.start, first.start + MAX_LENGTH);
@@ -471,23 +492,7 @@ fn read_placeholder(
         // Without brackets, `hidden h2` is a placeholder only if the view has such a region.
         return if is_known(&digits) { PlaceholderMatch::Placeholders(found) } else { PlaceholderMatch::No };
     }
-    at = end;
-    // Further names in the same brackets, on the same line.
-    loop {
-        let mut next = reader.skip(at, |c| is_separator(c) && c != '\n' || matches!(c, ',' | ';' | '&'));
-        if "and".chars().enumerate().all(|(i, letter)| reader.char_at(next + i) == Some(letter)) {
-            next = reader.skip(next + 3, char::is_whitespace);
-        }
-        let more = reader.read_name(next).filter(|(_, digits)| next > at && !digits.is_empty());
-        let Some((end, digits)) =
-            more.filter(|(end, _)| !reader.char_at(*end).is_some_and(char::is_alphanumeric))
-        else {
-            break;
-        };
-        let start = chars.get(next).map_or(start, |rendered| rendered.start);
-        found.push(Placeholder { start, end: reader.end_of(end - 1), name: region_name(&digits) });
-        at = end;
-    }
+    at = reader.read_further_names(end, &mut found);
     // The description of a region precedes the closing bracket.
     for index in at.. {
         match reader.char_at(index) {

@@ -148,7 +148,8 @@ impl<'r> ReplayDouble<'r> {
         let (call, is_injected) = (recorded.call, recorded.is_injected);
         let trace = conversation.monitor().trace();
         let needs = self.needs(trace, index);
-        let missing = |view: &View, need: &PartNeed| missing_regions(trace, &view.bound, &view.names, need);
+        let missing_in =
+            |view: &View, need: &PartNeed| missing_regions(trace, &view.bound, &view.names, need);
         let (Some(name), Ok(mut arguments)) = (conversation.tool_name(&call.tool), call.arguments.clone())
         else {
             return NextMessage::Stuck;
@@ -166,7 +167,7 @@ impl<'r> ReplayDouble<'r> {
         if self.access == CallAccess::Shown && self.levels > 0 {
             let base = conversation.view_at(*conversation.base_label());
             let is_available = |(argument, need): &(Option<String>, PartNeed)| {
-                let missing = missing(&base, need);
+                let missing = missing_in(&base, need);
                 let has_slot = argument.as_ref().is_some_and(|argument| takes_slot(&base, argument));
                 !missing.is_unavailable && (missing.names.is_empty() || has_slot)
             };
@@ -178,7 +179,7 @@ impl<'r> ReplayDouble<'r> {
         let mut regions_to_look_at: Vec<String> = Vec::new();
         self.fills.clear();
         for (argument, need) in &needs {
-            let missing = missing(view, need);
+            let missing = missing_in(view, need);
             if missing.is_unavailable {
                 return NextMessage::Stuck;
             }
