@@ -28,15 +28,8 @@ pub(super) fn verify_games(
     let named = string_list(manifest, "defences")?;
     let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    let has_texts = number(manifest, "background_texts")? > 0 || number(manifest, "attack_texts")? > 0;
-    if has_texts && verification.texts.is_none() {
-        return Err(
-            "line 1: the run has texts of a folder; name this folder with `--background` or `--attack-texts`, as the run did"
-                .to_owned(),
-        );
-    }
     let no_texts = TextSources::default();
-    let texts = verification.texts.unwrap_or(&no_texts);
+    let texts = texts_of_run(manifest, verification.texts)?.unwrap_or(&no_texts);
     let suite = GameSuite::generate_from(seed, seeds(manifest)?, instances, variant, texts);
     let name = text(manifest, "model");
     let answering = AnsweringModel::open(name, verification.answers)?;
@@ -96,6 +89,24 @@ pub(super) fn verify_games(
         repeated.extend(games::report::paper_rows(&[(name, figures.as_slice())]));
     }
     Ok(compare(lines, &repeated, &left_out))
+}
+
+/// Returns the texts of folders with which a run of the games is repeated: `texts`, those that are at hand.
+///
+/// # Errors
+/// If the run read such texts, and none are at hand.
+fn texts_of_run<'a>(
+    manifest: &Value,
+    texts: Option<&'a TextSources>,
+) -> Result<Option<&'a TextSources>, String> {
+    let has_texts = number(manifest, "background_texts")? > 0 || number(manifest, "attack_texts")? > 0;
+    if has_texts && texts.is_none() {
+        return Err(
+            "line 1: the run has texts of a folder; name this folder with `--background` or `--attack-texts`, as the run did"
+                .to_owned(),
+        );
+    }
+    Ok(texts)
 }
 
 /// Repeats the experiment of the paper with the recorded answers of its models, which `answers` opens, and compares the
