@@ -185,23 +185,25 @@ impl EvidencePlaces {
             clauses.push("is in a message of the user".to_owned());
         }
         // A value that the user wrote as well is not a misspelling of another word of theirs.
-        clauses.extend(
-            self.similar_word
-                .filter(|_| !self.is_in_user_words)
-                .map(|word| format!("differs in one character from the user's word {word:?}")),
-        );
-        clauses.extend(self.trusted_answer.map(|tool| format!("is in a trusted answer of {tool}")));
-        clauses
-            .extend(self.similar.map(|text| format!("differs in one character from the trusted {text:?}")));
-        clauses.extend(
-            self.untrusted_answer.map(|tool| format!("is in an answer of {tool} that is not trusted")),
-        );
+        if !self.is_in_user_words
+            && let Some(word) = self.similar_word
+        {
+            clauses.push(format!("differs in one character from the user's word {word:?}"));
+        }
+        if let Some(tool) = self.trusted_answer {
+            clauses.push(format!("is in a trusted answer of {tool}"));
+        }
+        if let Some(text) = self.similar {
+            clauses.push(format!("differs in one character from the trusted {text:?}"));
+        }
+        if let Some(tool) = self.untrusted_answer {
+            clauses.push(format!("is in an answer of {tool} that is not trusted"));
+        }
         // Only if no text has the value in its own spelling: an address with other capitals may be another address.
-        if clauses.is_empty() {
-            clauses.extend(
-                self.other_case
-                    .map(|place| format!("differs in upper and lower case from a text in {place}")),
-            );
+        if clauses.is_empty()
+            && let Some(place) = self.other_case
+        {
+            clauses.push(format!("differs in upper and lower case from a text in {place}"));
         }
         match (clauses.as_slice(), is_complete) {
             ([], true) => format!(

@@ -28,8 +28,8 @@ use super::diagnostic::{Diagnostic, Severity, Span, nearest};
 use super::dialect::Dialect;
 use super::pattern::{PatternId, ToolPattern};
 use super::plan::{
-    CompiledExpr, Consent, DeclaredStore, Dispatch, Endorsement, ExternPredicate, LabelStatement, Payload,
-    Plan, Predicate, Requirement, Type,
+    CompiledExpr, CompiledQuery, Consent, DeclaredStore, Dispatch, Endorsement, ExternPredicate,
+    LabelStatement, Payload, Plan, Predicate, Requirement, Type,
 };
 use super::regex::weight;
 use super::syntax::{ConditionBody, Expr, Name, PolicyFile, Statement, StatementKind, ToolName};
@@ -139,15 +139,12 @@ impl<'a> Compiler<'a> {
     fn finish_patterns(&mut self) {
         // First all patterns are determined, which reads the whole plan; then they are stored in it.
         let mut plan = std::mem::take(&mut self.plan);
-        let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let requirements: Vec<_> =
-            plan.requirements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let payloads: Vec<_> =
-            plan.payloads.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let consents: Vec<_> =
-            plan.consents.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let endorsements: Vec<_> =
-            plan.endorsements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
+        let patterns_of = |query: &CompiledQuery| plan.patterns_of(query.expressions());
+        let labels: Vec<_> = plan.labels.iter().map(|s| patterns_of(&s.query)).collect();
+        let requirements: Vec<_> = plan.requirements.iter().map(|s| patterns_of(&s.query)).collect();
+        let payloads: Vec<_> = plan.payloads.iter().map(|s| patterns_of(&s.query)).collect();
+        let consents: Vec<_> = plan.consents.iter().map(|s| patterns_of(&s.query)).collect();
+        let endorsements: Vec<_> = plan.endorsements.iter().map(|s| patterns_of(&s.query)).collect();
         let exempting: Vec<_> = plan.rules.iter().map(|rule| plan.exempting_patterns(&rule.query)).collect();
         plan.rules.iter_mut().zip(exempting).for_each(|(rule, patterns)| rule.exempting = patterns);
         plan.labels.iter_mut().zip(labels).for_each(|(s, patterns)| s.query.patterns = patterns);
@@ -222,7 +219,7 @@ impl<'a> Compiler<'a> {
                 StatementKind::Predicate { name, parameters, body } => {
                     self.predicates.insert(&name.text, self.plan.predicates.len());
                     bodies.push(body);
-                    let query = super::plan::CompiledQuery::default();
+                    let query = CompiledQuery::default();
                     let text = name.text.clone();
                     let parameters = parameters.iter().map(|(name, _)| name.text.clone()).collect();
                     self.plan.predicates.push(Predicate { name: text, parameters, query, ops: Vec::new() });

@@ -274,9 +274,9 @@ impl Compiler<'_> {
             });
             found
         };
-        let forbidden = body.lines.iter().find(looks_at_others).map(|line| line.expr().span.clone());
+        let reading_line = body.lines.iter().find(looks_at_others).map(|line| line.expr().span.clone());
         let forbidden =
-            forbidden.or_else(|| self.calls_trace_reading_predicate(body).then(|| first_line_span(body)));
+            reading_line.or_else(|| self.calls_trace_reading_predicate(body).then(|| first_line_span(body)));
         if let Some(span) = forbidden {
             let message = "the condition reads other events, but the statement may depend on one event only";
             let help = "write a rule (`raise`, `ask`) instead, which may depend on several events";

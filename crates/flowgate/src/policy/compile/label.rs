@@ -124,26 +124,28 @@ impl Compiler<'_> {
         for part in parts {
             let fixed = match &*part.kind {
                 ExprKind::Name(name) => self.element(name, part)?,
-                ExprKind::Member(dimension, element) => match &*dimension.kind {
-                    ExprKind::Name(dimension) => self.qualified_element(dimension, element, part)?,
-                    _ => return self.not_an_element(part),
-                },
-                ExprKind::Call(function, arguments, named) if named.is_empty() => match &*function.kind {
-                    ExprKind::Name(dimension) => {
-                        // The inner `Err` is no failure: it is an element that is computed from values of an event.
-                        match self.computed_element(dimension, arguments, part, scope)? {
-                            Ok(fixed) => fixed,
-                            Err(computed) => {
-                                // The dimension is known: `computed_element` has looked it up.
-                                let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
-                                self.add_dimensions(&mut label, DimensionSet::single(index), part)?;
-                                label.computed.push(computed);
-                                continue;
-                            }
+                ExprKind::Member(dimension, element) => {
+                    let ExprKind::Name(dimension) = &*dimension.kind else {
+                        return self.not_an_element(part);
+                    };
+                    self.qualified_element(dimension, element, part)?
+                }
+                ExprKind::Call(function, arguments, named) if named.is_empty() => {
+                    let ExprKind::Name(dimension) = &*function.kind else {
+                        return self.not_an_element(part);
+                    };
+                    match self.computed_element(dimension, arguments, part, scope)? {
+                        Ok(fixed) => fixed,
+                        // This `Err` is no failure: it is an element that is computed from values of an event.
+                        Err(computed) => {
+                            // The dimension is known: `computed_element` has looked it up.
+                            let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
+                            self.add_dimensions(&mut label, DimensionSet::single(index), part)?;
+                            label.computed.push(computed);
+                            continue;
                         }
                     }
-                    _ => return self.not_an_element(part),
-                },
+                }
                 _ => return self.not_an_element(part),
             };
             self.add_dimensions(&mut label, fixed.dims, part)?;
