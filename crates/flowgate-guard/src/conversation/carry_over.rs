@@ -91,7 +91,8 @@ impl Conversation {
                 Input::Sent { kept, certain, rest, seen, sources } => {
                     self.carry_chat(client, history, (*kept, *certain), (rest, sources, seen))?;
                 }
-                // The client continued a turn that waited for a person: its chat, and what it wrote to continue.
+                // The client continued a turn that waited for a person: its chat, and what it wrote to continue. All
+                // kept messages are certain; for the new ones, no sources and no quotations are recorded.
                 Input::Resumed { kept, new } => {
                     self.carry_chat(
                         client,

@@ -285,7 +285,8 @@ impl QuotationMemory {
         // The shared source is registered first, so that it has the number 0. All sources without room of their own
         // share it.
         self.source_number(OTHERS);
-        let (source, room_of_source) = (self.source_number(source), self.source_room());
+        let source = self.source_number(source);
+        let room_of_source = self.source_room();
         let mut is_new = false;
         for window in windows(normalized) {
             if self.own.has(&window) {
@@ -296,7 +297,8 @@ impl QuotationMemory {
                 WindowMark { source, generation, label }
             };
             // A window for whose marks there is no room is marked with the shared source and top instead.
-            let (mark, mark_if_full) = (mark_of(self, source, label), mark_of(self, 0, 0));
+            let mark = mark_of(self, source, label);
+            let mark_if_full = mark_of(self, 0, 0);
             if !self.windows.add(window, mark, mark_if_full) {
                 continue;
             }
