@@ -378,6 +378,21 @@ impl PlaceholderReader<'_> {
         Some((at + 1 + digits.len(), digits))
     }
 
+    /// Skips the optional words between `hidden` and the name, from `at` on, and returns the index after them. A word
+    /// that the end of the text cuts off is skipped, too.
+    fn skip_optional_words(&self, mut at: usize) -> usize {
+        for word in ["region", "text", "placeholder", "value"] {
+            let has_word = word
+                .chars()
+                .enumerate()
+                .all(|(i, letter)| self.char_at(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
+            if has_word && self.char_at(at).is_some() {
+                at = self.skip(at + word.len(), is_separator);
+            }
+        }
+        at
+    }
+
     /// Reads further names in the same brackets, on the same line, from `at` on, the index after a name. Adds their
     /// placeholders to `found`, and returns the index after the last name.
     fn read_further_names(&self, mut at: usize, found: &mut Vec<Placeholder>) -> usize {
@@ -467,15 +482,7 @@ fn read_placeholder(
     if is_bare && at == word_end {
         return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     }
-    for word in ["region", "text", "placeholder", "value"] {
-        let has_word = word
-            .chars()
-            .enumerate()
-            .all(|(i, letter)| reader.char_at(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
-        if has_word && reader.char_at(at).is_some() {
-            at = reader.skip(at + word.len(), is_separator);
-        }
-    }
+    at = reader.skip_optional_words(at);
     let Some((end, digits)) = reader.read_name(at) else {
         return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     };

@@ -26,6 +26,7 @@ use crate::approve::{Decision, DigestKey};
 use crate::conversation::{CallVerdict, Conversation, ConversationSettings, Need, ToolAnswer};
 use crate::influence::everything::EverythingMethod;
 use crate::method::Method;
+use crate::view::View;
 use crate::{DescriptionAuthor, OfferedTool};
 
 /// The maximum number of messages that the double writes for one call, looks and drafts included.
@@ -184,26 +185,7 @@ impl<'r> Replay<'r> {
                     self.pending = Some(need);
                     return self.finish_call(judged);
                 }
-                Need::Complete(view) => {
-                    self.attempts += 1;
-                    let next = match self.attempts > MAX_ATTEMPTS {
-                        true => NextMessage::Stuck,
-                        false => self.model.next_message(&self.conversation, &view, index),
-                    };
-                    match next {
-                        NextMessage::Calls(completion) => {
-                            self.conversation.accept_completion(completion);
-                        }
-                        NextMessage::LeaveLevel => {
-                            self.conversation.accept_completion(Completion::default());
-                        }
-                        // A message without calls. A method may then accept a draft that has the call.
-                        NextMessage::Stuck => {
-                            is_stuck = true;
-                            self.conversation.accept_completion(Completion::default());
-                        }
-                    }
-                }
+                Need::Complete(view) => is_stuck = self.write_message(&view, index),
                 Need::Screen(_) => {
                     let answer = self.model.screener_answer(&self.conversation, index);
                     self.conversation.accept_screening(&answer);
@@ -224,6 +206,24 @@ impl<'r> Replay<'r> {
                 }
             }
         }
+    }
+
+    /// Passes the next message of the double to the conversation, on the way to the recorded call with this index.
+    /// Returns whether the double has given the call up.
+    fn write_message(&mut self, view: &View, index: usize) -> bool {
+        self.attempts += 1;
+        let next = match self.attempts > MAX_ATTEMPTS {
+            true => NextMessage::Stuck,
+            false => self.model.next_message(&self.conversation, view, index),
+        };
+        let is_stuck = matches!(next, NextMessage::Stuck);
+        let completion = match next {
+            NextMessage::Calls(completion) => completion,
+            // A message without calls. If the double is stuck, a method may then accept a draft that has the call.
+            NextMessage::LeaveLevel | NextMessage::Stuck => Completion::default(),
+        };
+        self.conversation.accept_completion(completion);
+        is_stuck
     }
 
     /// Returns the result of the current call, with this verdict.
