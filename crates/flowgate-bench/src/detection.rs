@@ -332,6 +332,13 @@ pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<
             row.curve.iter().map(|(others, found)| json!([rounded(*others), rounded(*found)])).collect();
         json!({"type": "roc", "split": row.split, "detector": row.detector, "points": points})
     }));
+    lines.extend(comparison_lines(rows, seed));
+    lines
+}
+
+/// Returns a line for each comparison of the first detector with another one on a part of the texts.
+fn comparison_lines(rows: &[DetectionRow], seed: u64) -> Vec<Value> {
+    let mut lines = Vec::new();
     // The rows of a part follow each other.
     for of_part in rows.chunk_by(|a, b| a.split == b.split) {
         let Some((first, others)) = of_part.split_first() else { continue };

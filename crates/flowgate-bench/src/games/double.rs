@@ -114,18 +114,16 @@ impl ModelDouble {
             return Completion { calls: vec![look], ..Completion::default() };
         }
         // The parts in sight, and among them those that ask for something.
-        let is_readable = |part: &&String| !is_match(&PLACEHOLDER, part);
-        let readable: Vec<&String> = parts.iter().filter(is_readable).collect();
-        let is_request = |part: &&&String| is_match(&REQUEST, part);
-        let requests: Vec<&&String> = readable.iter().filter(is_request).collect();
+        let readable: Vec<&String> = parts.iter().filter(|part| !is_match(&PLACEHOLDER, part)).collect();
+        let requests: Vec<&&String> = readable.iter().filter(|part| is_match(&REQUEST, part)).collect();
         if self.obeys_texts()
             && let Some(call) = requested_call(request, &requests)
         {
             return Completion { calls: vec![call], ..Completion::default() };
         }
         // The answer has the visible parts that neither are requests of an attacker nor contain markers.
-        let is_answer = |part: &&&String| !is_match(&REQUEST, part) && !is_match(&MARKER, part);
-        let mut lines: Vec<&str> = readable.iter().filter(is_answer).map(|part| part.as_str()).collect();
+        let answers = readable.iter().filter(|part| !is_match(&REQUEST, part) && !is_match(&MARKER, part));
+        let mut lines: Vec<&str> = answers.map(|part| part.as_str()).collect();
         if self.obeys_texts() && !requests.is_empty() {
             // It writes all markers in sight, since it does not understand which one the request means.
             let markers = MARKER.as_ref().into_iter().flat_map(|marker| {

@@ -18,8 +18,6 @@ pub fn figure_rows(
     undefended: Option<&DefenceFigures>,
     model: &str,
 ) -> Vec<Map<String, Value>> {
-    // The figures without a defence of the game at this position.
-    let base = |index: usize| undefended.and_then(|base| base.games.get(index));
     let leakage = figures.worst_canary_leakage();
     let row = |game: &str, of_game: &Figures, base: Option<&Figures>, has_leakage: bool| {
         let mut row = Map::new();
@@ -35,13 +33,14 @@ pub fn figure_rows(
         }
         row
     };
-    let mut rows: Vec<Map<String, Value>> = Game::ALL
-        .iter()
-        .zip(&figures.games)
-        .enumerate()
+    let mut rows: Vec<Map<String, Value>> = Vec::new();
+    for (index, (game, of_game)) in Game::ALL.iter().zip(&figures.games).enumerate() {
+        // The figures of the same game without a defence.
+        let base = undefended.and_then(|base| base.games.get(index));
         // Canaries are enumerated for the retrieval game alone.
-        .map(|(index, (game, of_game))| row(game.name(), of_game, base(index), *game == Game::Retrieval))
-        .collect();
+        let has_leakage = *game == Game::Retrieval;
+        rows.push(row(game.name(), of_game, base, has_leakage));
+    }
     rows.push(row("all", &figures.overall, undefended.map(|base| &base.overall), true));
     rows
 }
