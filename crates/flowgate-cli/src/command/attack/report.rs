@@ -98,14 +98,15 @@ impl AttackResults {
     /// has the source, the tool, the forms that escape, and the forms that are stopped.
     fn form_dependent(&self) -> impl Iterator<Item = (&str, &str, FormList, FormList)> {
         self.by_aim.iter().filter_map(|((source, tool), forms)| {
-            let of = |is_stopped: bool| {
+            // The forms of orders that are stopped, or those that escape.
+            let orders = |is_stopped: bool| {
                 forms
                     .iter()
                     .filter(|(form, stopped)| form.kind == FormKind::Order && *stopped == is_stopped)
                     .map(|(form, _)| *form)
                     .collect::<FormList>()
             };
-            let (escaped, stopped) = (of(false), of(true));
+            let (escaped, stopped) = (orders(false), orders(true));
             let differs = !escaped.is_empty() && !stopped.is_empty();
             differs.then_some((source.as_str(), tool.as_str(), escaped, stopped))
         })
