@@ -91,15 +91,8 @@ pub(crate) fn start(
         let name = spec.name.clone();
         let opened = match task.wait(START_TIMEOUT, is_cancelled) {
             Ok(Ok(connection)) => {
-                let listing = runtime.spawn(connection.tools());
-                match listing.wait(START_TIMEOUT, is_cancelled) {
-                    Ok(Ok(tools)) => Ok((connection, tools)),
-                    Ok(Err(why)) => Err(why.describe(&spec.advice())),
-                    Err(why) => Err(format!(
-                        "does not list its tools: {}",
-                        describe_task_error(why, START_TIMEOUT, &spec)
-                    )),
-                }
+                let tools = tools_of_started(&connection, &spec, runtime, is_cancelled);
+                tools.map(|tools| (connection, tools))
             }
             Ok(Err(why)) => Err(why),
             Err(why) => Err(format!("does not start: {}", describe_task_error(why, START_TIMEOUT, &spec))),
@@ -118,6 +111,23 @@ pub(crate) fn start(
     }
     end(&started.iter().map(|(server, _)| Arc::clone(server)).collect::<Vec<_>>(), runtime);
     Err(errors)
+}
+
+/// Lists the tools of a server that has just started. The error is the rest of a sentence about the server.
+fn tools_of_started(
+    connection: &McpConnection,
+    spec: &McpServerSpec,
+    runtime: &AsyncRuntime,
+    is_cancelled: &CancelCheck<'_>,
+) -> Result<Vec<DescribedTool>, String> {
+    let listing = runtime.spawn(connection.tools());
+    match listing.wait(START_TIMEOUT, is_cancelled) {
+        Ok(Ok(tools)) => Ok(tools),
+        Ok(Err(why)) => Err(why.describe(&spec.advice())),
+        Err(why) => {
+            Err(format!("does not list its tools: {}", describe_task_error(why, START_TIMEOUT, spec)))
+        }
+    }
 }
 
 /// Ends all servers at the same time. Waits at most [`SHUTDOWN_TIMEOUT`] for each.

@@ -125,16 +125,19 @@ fn markdown(text: &str, markup: &mut Markup) {
                 let label = start + 1..at;
                 let image = text.get(..start).is_some_and(|before| before.ends_with('!'));
                 if let Some(rest) = after.strip_prefix('(') {
+                    // `[label](address)`
                     if let Some(link) = destination(rest, at + 2) {
                         skipped = link.span.end;
                         add_reference(text, markup, image, &label, link);
                     }
                 } else if let Some(rest) = after.strip_prefix(':') {
+                    // `[name]: address`
                     if let Some(link) = destination(rest, at + 2) {
                         skipped = link.span.end;
                         definitions.entry(reference_key(text, &label)).or_insert(link);
                     }
                 } else if let Some(rest) = after.strip_prefix('[') {
+                    // `[label][name]` or `[label][]`
                     let end = end_of_label(rest);
                     // Empty or unclosed brackets contain no name; the label is then the name.
                     let name = if end == 0 { label.clone() } else { at + 2..at + 2 + end };

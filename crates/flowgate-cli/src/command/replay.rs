@@ -247,23 +247,9 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         ));
     }
     missing.print(output);
-    let mut warnings = missing.len();
-    for (index, ((_, policy), file)) in policies.by_suite.iter().zip(&policies.files).enumerate() {
-        warnings += policy.warnings().len();
-        // After an interrupt, there are no warnings about names that do not occur: they may occur in the remaining
-        // runs.
-        if let Some(occurrences) = occurrences.get(&index).filter(|_| !is_interrupted) {
-            let trace_warnings = occurrences.warnings(policy);
-            warnings += trace_warnings.len();
-            trace_warnings.print(file, policy, output);
-            if options.format == TableFormat::Json {
-                trace_warnings
-                    .json(file, policy)
-                    .iter()
-                    .for_each(|warning| output.line(&warning.to_string()));
-            }
-        }
-    }
+    // After an interrupt, there are no warnings about names that do not occur: they may occur in the remaining runs.
+    let occurrences = if is_interrupted { OccurrencesByPolicy::new() } else { occurrences };
+    let warnings = missing.len() + print_warnings(&policies, &occurrences, options.format, output);
     match options.format {
         TableFormat::Json => table::print_json(&sums, &methods, options, is_interrupted, output),
         TableFormat::Text => table::print_text(&sums, &methods, options, output),
@@ -275,6 +261,30 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
         return Ok(2);
     }
     Ok(u8::from(options.deny_warnings && warnings > 0))
+}
+
+/// Prints the warnings about names of each policy that do not occur in its runs; as JSON as well, if that is the format.
+/// Returns the number of these warnings and of those that the compiler has printed.
+fn print_warnings(
+    policies: &SuitePolicies,
+    occurrences: &OccurrencesByPolicy,
+    format: TableFormat,
+    output: &mut Console,
+) -> usize {
+    let mut count = 0;
+    for (index, ((_, policy), file)) in policies.by_suite.iter().zip(&policies.files).enumerate() {
+        count += policy.warnings().len();
+        let Some(occurrences) = occurrences.get(&index) else { continue };
+        let trace_warnings = occurrences.warnings(policy);
+        count += trace_warnings.len();
+        trace_warnings.print(file, policy, output);
+        if format == TableFormat::Json {
+            for warning in &trace_warnings.json(file, policy) {
+                output.line(&warning.to_string());
+            }
+        }
+    }
+    count
 }
 
 /// Prints a note about each group of runs that are not judged.

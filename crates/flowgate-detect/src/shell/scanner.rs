@@ -440,26 +440,9 @@ impl CommandScanner {
             issues.push(UnsafeCommand { kind, span: call.span.clone(), severity });
         });
         *covered |= self.issues.iter().skip(first_issue).any(is_covering);
-        // Whether the shell computes the name of a wrapper or of the program.
-        let mut computed = false;
-        for wrapper in &call.wrappers {
-            computed |= !wrapper.known;
-            if wrapper.known {
-                self.note_command(wrapper, &[], &call.span);
-            }
-        }
-        if let Some(program) = call.program {
-            computed |= !program.known;
-            // A function of the script is not a program; its body is scanned at its definition.
-            let is_function = call.wrappers.is_empty()
-                && !self.may_remove_functions
-                && variables.functions.contains(&program.text);
-            if program.known && !is_function && !program.text.is_empty() {
-                self.note_command(program, call.arguments, &call.span);
-            }
-        }
+        let has_computed_name = self.note_programs(call, variables);
         // `false`, here and below: no other issue says that this is not known.
-        if computed {
+        if has_computed_name {
             self.note_unread(UnreadReason::Name, call.span.clone(), false);
         }
         if call.unclear {
@@ -476,6 +459,29 @@ impl CommandScanner {
         for launch in launches(call, input) {
             self.follow(launch, call, input, variables, *covered);
         }
+    }
+
+    /// Adds the wrappers of a command and its program to the result. Returns whether the shell computes the name of one of
+    /// them.
+    fn note_programs(&mut self, call: &EffectiveCommand<'_, '_>, variables: &ShellVariables) -> bool {
+        let mut is_computed = false;
+        for wrapper in &call.wrappers {
+            is_computed |= !wrapper.known;
+            if wrapper.known {
+                self.note_command(wrapper, &[], &call.span);
+            }
+        }
+        if let Some(program) = call.program {
+            is_computed |= !program.known;
+            // A function of the script is not a program; its body is scanned at its definition.
+            let is_function = call.wrappers.is_empty()
+                && !self.may_remove_functions
+                && variables.functions.contains(&program.text);
+            if program.known && !is_function && !program.text.is_empty() {
+                self.note_command(program, call.arguments, &call.span);
+            }
+        }
+        is_computed
     }
 
     /// Scans `launch`, which the command `call` runs because of its arguments or its input (`input`). `covered` says
