@@ -145,9 +145,9 @@ impl ModelRoutes {
     }
 
     /// Does the part of [`Self::receive_with`] that follows the authentication of `caller`: finds the server, takes the
-    /// request from the quota, takes a place in the limit `bound` by `take_place`, and finds the conversation. A request
-    /// for a server that the client may not use costs no quota. The returned request keeps `trace_parent`, the client's
-    /// span, and `refused`, with which a later refusal is recorded.
+    /// request from the quota, takes a place in the limit `bound` by `take_place`, and finds the conversation. A
+    /// request for a server that the client may not use costs no quota. The returned request keeps `trace_parent`, the
+    /// client's span, and `refused`, with which a later refusal is recorded.
     async fn admit_message(
         &self,
         server: &str,

@@ -125,8 +125,8 @@ impl ModelRoutes {
     }
 }
 
-/// Estimates the memory for the replay of a journal: for the values of its inputs, and for the texts that the client was
-/// shown, if they are needed.
+/// Estimates the memory for the replay of a journal: for the values of its inputs, and for the texts that the client
+/// was shown, if they are needed.
 fn replay_memory(journal: &ConversationJournal, shown: Option<&ShownTexts>) -> usize {
     let texts = shown.into_iter().flat_map(|shown| &shown.texts);
     let remembered: usize = texts.map(|text| text.text.as_str().len() * MEMORY_OF_A_BYTE).sum();

@@ -184,9 +184,9 @@ impl DryRun {
         Some(())
     }
 
-    /// Returns the verdict that a call had in the conversation, if it had one. `unmatched` are the verdicts of the calls
-    /// after those that were found before: verdicts are in the order of the calls. Removes the found verdict and the
-    /// ones before it; for a call without a verdict, removes none.
+    /// Returns the verdict that a call had in the conversation, if it had one. `unmatched` are the recorded verdicts
+    /// after the last one that was found; they are in the order of the calls. Removes the found verdict and the ones
+    /// before it; for a call without a verdict, removes none.
     fn take_recorded(
         unmatched: &mut std::slice::Iter<'_, CallVerdict>,
         call: &RejudgedCall,

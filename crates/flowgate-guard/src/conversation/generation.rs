@@ -74,8 +74,8 @@ impl Conversation {
         Some(self.show(label))
     }
 
-    /// Asks the method's screener which of the regions that are hidden at `label` the step needs. If the screener cannot
-    /// be asked about them, shows the model a view with all of them instead. Returns `None` if the method has no
+    /// Asks the method's screener which of the regions that are hidden at `label` the step needs. If the screener
+    /// cannot be asked about them, shows the model a view with all of them instead. Returns `None` if the method has no
     /// screener, or nothing is hidden at `label`.
     fn screen(&mut self, label: Label) -> Option<Need> {
         let screener = self.settings.method.screener()?;
