@@ -128,7 +128,9 @@ impl Monitor {
             // Whether a value was missing in the first of the two evaluations.
             let mut missed = false;
             for missing in [MissingValueMode::FailsAll, MissingValueMode::IsNone] {
-                if missing == MissingValueMode::IsNone && !missed {
+                let is_second = missing == MissingValueMode::IsNone;
+                // If no value was missing, the second evaluation would give the same bounds.
+                if is_second && !missed {
                     continue;
                 }
                 // A match that depends on a missing value restricts and grants nothing.
@@ -150,10 +152,8 @@ impl Monitor {
                     // The values that a computed bound reads must themselves be allowed at that bound; otherwise it
                     // permits nothing. The reads of the conditions do not count here, so they are removed.
                     evaluator.reads.drain(..reads_before.min(evaluator.reads.len()));
-                    if !space
-                        .exceeded_dimensions(&evaluator.read_label(), &label.label, label.dims)
-                        .is_empty()
-                    {
+                    let reads = evaluator.read_label();
+                    if !space.exceeded_dimensions(&reads, &label.label, label.dims).is_empty() {
                         label.label = Label::BOTTOM;
                     }
                     let target = statement.target.as_ref();
