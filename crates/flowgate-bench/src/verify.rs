@@ -189,8 +189,8 @@ fn verify_privacy(
 }
 
 /// Returns whether the manifest of a run with the defence `attention` names another digest of the screener's code than
-/// that of this program. If the lines of this defence are not compared, only the digest shows whether this program would
-/// record the same lines.
+/// that of this program. If the lines of this defence are not compared, only the digest shows whether this program
+/// would record the same lines.
 fn is_of_other_screener(manifest: &Value) -> bool {
     let of_this_program = screener_digest();
     let recorded = manifest.get("sha256").and_then(|sums| sums.get("screener"));

@@ -306,8 +306,8 @@ pub(crate) fn extensions(home: &Path) -> InstalledPackages {
     found
 }
 
-/// Adds the extension of `client` in the folder `extension` to `found`, unless it is switched off. The folder `folder` of
-/// the client also has the settings of the extensions.
+/// Adds the extension of `client` in the folder `extension` to `found`, unless it is switched off. The folder `folder`
+/// of the client also has the settings of the extensions.
 fn add_extension(client: &'static McpClient, folder: &Path, extension: &Path, found: &mut InstalledPackages) {
     let id = extension.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let settings = folder.join("Claude Extensions Settings").join(format!("{id}.json"));

@@ -432,8 +432,8 @@ fn judge(
     Ok((answer, monitor))
 }
 
-/// Judges a call before its tool runs. In watch mode, also adds the call to the trace of `monitor`. The hook does not see
-/// what the model was shown, so the call depends on everything, unless the gateway knows (`reported`).
+/// Judges a call before its tool runs. In watch mode, also adds the call to the trace of `monitor`. The hook does not
+/// see what the model was shown, so the call depends on everything, unless the gateway knows (`reported`).
 fn judge_call(options: &HookArgs, monitor: &mut Monitor, call: Call, reported: &GatewayReport) -> HookAnswer {
     let attribution = reported.attribution(monitor);
     let verdict = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
@@ -446,8 +446,8 @@ fn judge_call(options: &HookArgs, monitor: &mut Monitor, call: Call, reported: &
     answer
 }
 
-/// Examines the output of `call` after its tool has run, and before the model receives the output. `event` is the kind of
-/// the event, for the answer.
+/// Examines the output of `call` after its tool has run, and before the model receives the output. `event` is the kind
+/// of the event, for the answer.
 ///
 /// # Errors
 /// If the monitor does not accept the output.

@@ -272,8 +272,8 @@ impl AttackResults {
             [] => "and no statement labels it; see the `require` of the tool".to_owned(),
             lines => format!("by {name}, line {}", lines.join(", ")),
         };
-        // `escape.label` was computed outside a guarded conversation. In one, the label can be lower, since it depends on
-        // what the steps were shown; so the output names no label. `setting` is one of the phrases of `Trial::add`.
+        // `escape.label` was computed outside a guarded conversation. In one, the label can be lower, since it depends
+        // on what the steps were shown; so the output names no label. `setting` is one of the phrases of `Trial::add`.
         let label = match escape.setting {
             "in a guarded conversation" => "the model is shown the text".to_owned(),
             "in a reply" => "the reply that it writes keeps the address".to_owned(),

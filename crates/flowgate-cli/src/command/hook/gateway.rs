@@ -137,8 +137,8 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Vec<
 }
 
 /// Returns the questions to the gateway about a call, one for each name that the tool may have in requests; and the
-/// reason why the call does not run if the gateway knows no such call. `must_be_equal` is false if only the ids of calls
-/// can be compared.
+/// reason why the call does not run if the gateway knows no such call. `must_be_equal` is false if only the ids of
+/// calls can be compared.
 ///
 /// # Errors
 /// If the gateway cannot be asked about this call.
