@@ -278,7 +278,7 @@ impl StreamNeutralizer {
             }
         }
         written.push_str(self.pending.get(at..held_from).unwrap_or_default());
-        // The last character that does not wait; the next piece follows it.
+        // The last character before the text that waits.
         self.before = chars
             .iter()
             .rev()
