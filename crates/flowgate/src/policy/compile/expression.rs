@@ -398,7 +398,7 @@ impl Compiler<'_> {
             Dialect::Flowgate => MatchExtent::Whole,
             Dialect::Compat => MatchExtent::CompatWhole,
         };
-        // A text without special characters would match only itself, so it needs no pattern.
+        // A text without the special characters of patterns is always compared literally.
         if !text.contains(['\\', '.', '[', '(', '*', '+', '?', '{', '|', '^', '$']) {
             return Ok(None);
         }
