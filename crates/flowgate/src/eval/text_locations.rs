@@ -164,8 +164,8 @@ impl Evaluator<'_> {
                 pieces.push(TextPiece { location: None, text: Arc::clone(name) });
             }
             // A text that encodes a list or a map is one text; several text blocks are several texts.
-            let spelled = node.text.as_ref().filter(|_| !is_list_of_text_blocks(document, next));
-            let text = match (&node.content, spelled) {
+            let encoding_text = node.text.as_ref().filter(|_| !is_list_of_text_blocks(document, next));
+            let text = match (&node.content, encoding_text) {
                 (_, Some(text)) => Some(Arc::clone(text)),
                 (NodeContent::Scalar(serde_json::Value::String(text)), None) => Some(text.as_str().into()),
                 _ => None,
@@ -177,7 +177,7 @@ impl Evaluator<'_> {
                 self.spend(text.len() / BYTES_PER_STEP)?;
                 pieces.push(TextPiece { location: Some(TextLocation::Node(event, next)), text });
             }
-            next = if spelled.is_some() { node.end } else { next + 1 };
+            next = if encoding_text.is_some() { node.end } else { next + 1 };
         }
         Ok(())
     }

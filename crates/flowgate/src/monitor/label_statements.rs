@@ -234,8 +234,8 @@ impl Monitor {
         // First as written; if a value was missing, also with `None` for it.
         let (mut result, mut read_summary) =
             self.evaluate_in_mode(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
-        // `true`: a value was missing.
-        if let Ok((_, true)) = result {
+        let is_value_missing = matches!(result, Ok((_, true)));
+        if is_value_missing {
             let (result_with_none, reads_with_none) =
                 self.evaluate_in_mode(plan, id, statement, MissingValueMode::IsNone, fuel)?;
             read_summary.label = read_summary.label.join(&reads_with_none.label);
