@@ -308,8 +308,8 @@ impl OpenConnections {
             None => {
                 // No connection may be closed yet. Returns when the first one may be, if the server waits for any.
                 let others = self.unprotected.values().filter(|connection| may_close(connection));
-                let longest_wait = others.filter_map(|connection| connection.waiting).min();
-                AdmissionStep::Wait(longest_wait.map(|since| since + EVICTION_TIMEOUT))
+                let earliest = others.filter_map(|connection| connection.waiting).min();
+                AdmissionStep::Wait(earliest.map(|since| since + EVICTION_TIMEOUT))
             }
         }
     }
