@@ -182,7 +182,10 @@ impl ModelRoutes {
     ) -> Result<(), QuotaRefusal> {
         // Each budget with the virtual key to which it belongs; `None` for the budget of the client.
         let budgets = [Some((&client.spec.budget, None)), key.map(|key| (&key.budget, Some(key)))];
-        for (budget, key) in budgets.into_iter().flatten().filter(|(budget, _)| budget.is_limited()) {
+        for (budget, key) in budgets.into_iter().flatten() {
+            if !budget.is_limited() {
+                continue;
+            }
             let account = key.map_or_else(|| client.spec.name.clone(), ValidKey::account);
             let spent = self.sessions.store().spent_today(&account).await;
             let spent = spent.map_err(|error| self.quota_failure(client, conversation, error))?;
