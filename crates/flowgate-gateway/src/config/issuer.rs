@@ -72,12 +72,13 @@ impl ConfigReader<'_> {
         Ok(Issuer::new(IssuerSettings { name, issuer, source, algorithms, leeway, authorities }))
     }
 
-    /// Returns where the keys of an issuer come from: the file `jwks-file`, which is read now, or the address `jwks-url`.
-    /// Without both, the description that the issuer publishes at its own address (`issuer`) names the address of its
-    /// keys.
+    /// Returns where the keys of an issuer come from: the file `jwks-file`, which is read now, or the address
+    /// `jwks-url`. Without both, the description that the issuer publishes at its own address (`issuer`) names the
+    /// address of its keys.
     ///
     /// # Errors
-    /// If the section has both a file and an address, the file has no usable key, or an address does not begin with https://.
+    /// If the section has both a file and an address, the file has no usable key, or an address does not begin with
+    /// https://.
     fn key_source(
         &self,
         issuer: &str,
