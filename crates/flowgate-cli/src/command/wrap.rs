@@ -244,8 +244,8 @@ impl TargetFile {
                 // Another backup has this name, so the next name is tried.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(write_error(&path, &error)),
-                Ok(file) => {
-                    self.write_text(file).map_err(|error| write_error(&path, &error))?;
+                Ok(mut file) => {
+                    self.write_text(&mut file).map_err(|error| write_error(&path, &error))?;
                     return Ok(path);
                 }
             }
@@ -257,7 +257,7 @@ impl TargetFile {
 
     /// Writes the unchanged text to `backup`. The text can contain keys, so the backup first gets the permissions of the
     /// file.
-    fn write_text(&self, mut backup: std::fs::File) -> std::io::Result<()> {
+    fn write_text(&self, backup: &mut std::fs::File) -> std::io::Result<()> {
         let permissions = std::fs::metadata(&self.path)?.permissions();
         backup.set_permissions(permissions)?;
         backup.write_all(self.text.as_bytes())?;

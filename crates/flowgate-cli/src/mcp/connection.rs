@@ -162,15 +162,7 @@ async fn open_with(
             #[cfg(unix)]
             command.wrap(process_wrap::tokio::ProcessGroup::leader());
             let spawned = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
-            let (transport, stderr) = spawned.map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => {
-                    "cannot be started: its program or its working folder does not exist".to_owned()
-                }
-                std::io::ErrorKind::PermissionDenied => {
-                    "cannot be started: its program is not executable".to_owned()
-                }
-                _ => format!("cannot be started: {error}"),
-            })?;
+            let (transport, stderr) = spawned.map_err(|error| describe_spawn_error(&error))?;
             if let Some(stderr) = stderr {
                 tokio::spawn(stderr_tail.clone().follow(stderr));
             }
@@ -196,6 +188,17 @@ async fn open_with(
                 stderr_tail.last_line().map(|line| format!(" (its last output: {line})")).unwrap_or_default();
             Err(format!("cannot be used: {}{last_output}", describe_initialize_error(&error)))
         }
+    }
+}
+
+/// Returns why the program of a server cannot be started: the rest of a sentence about the server.
+fn describe_spawn_error(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "cannot be started: its program or its working folder does not exist".to_owned()
+        }
+        std::io::ErrorKind::PermissionDenied => "cannot be started: its program is not executable".to_owned(),
+        _ => format!("cannot be started: {error}"),
     }
 }
 
