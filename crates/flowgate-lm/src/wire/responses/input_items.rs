@@ -108,8 +108,10 @@ pub(super) fn read_reference(
     }
     // If an earlier reference to the same answer has added the last message, this reference adds nothing.
     let last = references.iter().rev().find(|reference| reference.message.is_some());
-    let is_at_end = |reference: &&ItemReference| reference.message.map(|at| at + 1) == Some(messages.len());
-    if last.filter(is_at_end).is_some_and(|reference| reference.answer == answer) {
+    let is_last_message_of_answer = last.is_some_and(|reference| {
+        reference.message.map(|at| at + 1) == Some(messages.len()) && reference.answer == answer
+    });
+    if is_last_message_of_answer {
         return Ok(());
     }
     // A call belongs to the message of the model before it.
