@@ -123,12 +123,12 @@ fn markdown(text: &str, markup: &mut Markup) {
                     continue;
                 };
                 let label = start + 1..at;
-                let image = text.get(..start).is_some_and(|before| before.ends_with('!'));
+                let is_image = text.get(..start).is_some_and(|before| before.ends_with('!'));
                 if let Some(rest) = after.strip_prefix('(') {
                     // `[label](address)`
                     if let Some(link) = destination(rest, at + 2) {
                         skipped = link.span.end;
-                        add_reference(text, markup, image, &label, link);
+                        add_reference(text, markup, is_image, &label, link);
                     }
                 } else if let Some(rest) = after.strip_prefix(':') {
                     // `[name]: address`
@@ -141,9 +141,10 @@ fn markdown(text: &str, markup: &mut Markup) {
                     let end = end_of_label(rest);
                     // Empty or unclosed brackets contain no name; the label is then the name.
                     let name = if end == 0 { label.clone() } else { at + 2..at + 2 + end };
-                    references.push((image, label, name));
+                    references.push((is_image, label, name));
                 } else {
-                    references.push((image, label.clone(), label));
+                    // `[label]`
+                    references.push((is_image, label.clone(), label));
                 }
                 // Many brackets must not let the list grow without bound.
                 if references.len() > 4 * MAX_FINDINGS {
@@ -153,13 +154,13 @@ fn markdown(text: &str, markup: &mut Markup) {
             _ => {}
         }
     }
-    for (image, label, name) in references {
+    for (is_image, label, name) in references {
         // Nested brackets yield names that contain one another; without the limit, normalising them takes quadratic
         // time.
         if name.len() <= 1000
             && let Some(link) = definitions.get(&reference_key(text, &name)).cloned()
         {
-            add_reference(text, markup, image, &label, link);
+            add_reference(text, markup, is_image, &label, link);
         }
     }
     // A definition counts as a link even if no reference uses it: text elsewhere can refer to it.
@@ -184,14 +185,14 @@ fn unopened_destination(after: &str, start: usize) -> Option<Link> {
     destination(rest, start)
 }
 
-/// Adds a link or, with `image`, an image to the result. `label` is the span in `text` of the link's text or of the
+/// Adds a link or, with `is_image`, an image to the result. `label` is the span in `text` of the link's text or of the
 /// image's alternative text.
-fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
+fn add_reference(text: &str, markup: &mut Markup, is_image: bool, label: &Range<usize>, link: Link) {
     // This limit is greater than the number of links that are returned, since duplicates are removed later.
     if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
         return;
     }
-    if image {
+    if is_image {
         // The label of an image that contains others repeats all of their labels, so its length is bounded: to
         // `MAX_ALT` bytes, or to the last whole character within them.
         let label = label.start..label.end.min(label.start + MAX_ALT);

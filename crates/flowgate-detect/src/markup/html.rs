@@ -61,11 +61,11 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         let is_closed = text.get(..at).is_some_and(|read| read.ends_with('>'));
         let was_unclosed = std::mem::replace(&mut is_unclosed, !is_closed);
         if is_closing {
-            let ends = hidden.as_mut().is_some_and(|hidden| {
+            let ends_hidden = hidden.as_mut().is_some_and(|hidden| {
                 hidden.depth -= usize::from(hidden.name == name);
                 hidden.depth == 0
             });
-            if ends && let Some(hidden) = hidden.take() {
+            if ends_hidden && let Some(hidden) = hidden.take() {
                 markup.hidden_texts.push(resolve_character_references(&hidden.text));
             }
             continue;

@@ -261,12 +261,12 @@ impl CommandScanner {
         let mut covered = self.issues.iter().skip(first_issue).any(is_covering);
         for (i, command) in pipeline.commands.iter().enumerate() {
             // What the command before this one writes; `None` for the first command.
-            let previous = i.checked_sub(1).map(|previous| {
-                let call = calls.get(previous);
-                let redirects = pipeline.commands.get(previous).map_or(&[][..], |command| &command.redirects);
+            let previous_output = i.checked_sub(1).map(|before| {
+                let call = calls.get(before);
+                let redirects = pipeline.commands.get(before).map_or(&[][..], |command| &command.redirects);
                 call.map_or(CommandInput::Unknown, |call| output_of(call, redirects, context, variables))
             });
-            let input = input_of(self.replaced_input, command, previous, context, variables);
+            let input = input_of(self.replaced_input, command, previous_output, context, variables);
             let context = ScriptContext { input: &input, ..context };
             match &command.form {
                 CommandForm::Simple { assignments, words } => {
@@ -281,9 +281,10 @@ impl CommandScanner {
                         let value = variables.expand(&assignment.value);
                         self.check_environment(&assignment.name, &value);
                         self.scan_words([&assignment.value], variables, context);
-                        // If a redirection fails, the assignment may not happen.
-                        let alone = words.is_empty() && command.redirects.is_empty();
-                        variables.assign(assignment, certain && alone);
+                        // Before words, an assignment is only for this command. If a redirection fails, the assignment
+                        // may not happen.
+                        let certainly_stays = certain && words.is_empty() && command.redirects.is_empty();
+                        variables.assign(assignment, certainly_stays);
                     }
                     self.scan_words(words, variables, context);
                     if let Some(call) = calls.get(i) {
