@@ -424,8 +424,8 @@ impl Proxy {
                     Err(denial) => Err(self.judgement_refusal(monitor, "deny", denial.judgement())),
                 }
             }
-            // A call of an earlier policy: the record says whether the call ran. That policy may have denied it in spite
-            // of the approval.
+            // A call of an earlier policy: the record says whether the call ran. That policy may have denied it in
+            // spite of the approval.
             AskedCall::Earlier(entry) => {
                 let has_run = self.tape.is_following() && self.tape.rule(false);
                 let permitted = has_run.then(|| self.record_earlier_call(monitor, *entry)).flatten();

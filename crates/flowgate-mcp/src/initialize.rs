@@ -139,8 +139,9 @@ impl Proxy {
         out
     }
 
-    /// Adds the server's answer (`content`) to the trace as the output of the call `running`, unless it is hidden in any
-    /// case: its label exceeds the requirement of an offered tool. Returns whether the client may be shown the answer.
+    /// Adds the server's answer (`content`) to the trace as the output of the call `running`, unless the answer is
+    /// hidden in any case: its label exceeds the requirement of an offered tool. Returns whether the client may be shown
+    /// the answer.
     fn record_initialize_answer(
         &mut self,
         monitor: &mut Monitor,

@@ -60,8 +60,8 @@ impl Space {
             let list_of_texts = |value: &Value| -> Option<Vec<String>> {
                 value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
             };
-            // The text `top` counts as missing, which makes the dimension top. Only an order may have an element of this
-            // name; it is looked up below.
+            // The text `top` counts as missing, which makes the dimension top. Only an order may have an element of
+            // this name; it is looked up below.
             let is_top = |value: &Value| {
                 value.as_str() == Some(TOP) && !matches!(dimension.kind, DimensionKind::Order(_))
             };
