@@ -81,14 +81,12 @@ impl GullibleModel<'_> {
     /// text.
     fn judge_regions(&self, chat: &Request, has_answer_tool: bool) -> Completion {
         let next = ChatReader::new(chat).next_completion(self.task);
-        let looks = next.calls.iter().filter(|call| call.name == LOOK);
-        let names: Vec<String> = looks
-            .filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok())
-            .flat_map(|arguments| {
-                arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default()
-            })
-            .filter_map(|name| name.as_str().map(str::to_owned))
-            .collect();
+        let mut names: Vec<String> = Vec::new();
+        for look in next.calls.iter().filter(|call| call.name == LOOK) {
+            let arguments: Value = serde_json::from_str(&look.arguments).unwrap_or_default();
+            let regions = arguments.get("regions").and_then(Value::as_array).into_iter().flatten();
+            names.extend(regions.filter_map(Value::as_str).map(str::to_owned));
+        }
         screening_answer(&names, has_answer_tool)
     }
 }

@@ -77,12 +77,18 @@ fn decimal(value: f64, digits: usize) -> String {
 /// rows of one seed; all have the same rows with the same columns.
 pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
     let Some(first) = seeds.first() else { return Vec::new() };
-    let row = |(index, cells): (usize, &Vec<Cell>)| {
+    let mut merged = Vec::new();
+    for (index, cells) in first.iter().enumerate() {
+        // The row at this position in the table of each seed.
         let rows: Vec<&Vec<Cell>> = seeds.iter().filter_map(|rows| rows.get(index)).collect();
-        let cell = |column| over_seeds(&rows.iter().filter_map(|row| row.get(column)).collect::<Vec<_>>());
-        (0..cells.len()).map(cell).collect()
-    };
-    first.iter().enumerate().map(row).collect()
+        let mut texts = Vec::new();
+        for column in 0..cells.len() {
+            let of_column: Vec<&Cell> = rows.iter().filter_map(|row| row.get(column)).collect();
+            texts.push(over_seeds(&of_column));
+        }
+        merged.push(texts);
+    }
+    merged
 }
 
 /// Merges the cells that several seeds have at one place of a table into one text. A name stays as it is. A figure

@@ -218,12 +218,13 @@ impl AnswerModel for AnswerDouble {
         let count = words(&self.answer).count().max(1);
         // The position of the word that a noisy double gets wrong: `error_of` returns a number for one prompt in ten.
         let missed = error_of(self.seed, prompt).filter(|_| self.is_noisy).map(|error| error % count);
-        let known = |(index, (token, word)): (usize, (&str, String))| {
+        let mut answer: Vec<String> = Vec::new();
+        for (index, (token, word)) in words(&self.answer).enumerate() {
             let is_known = visible.contains(&word) || COMMON_WORDS.contains(&word.as_str());
-            let is_known = is_known && missed != Some(index);
-            if is_known { token.trim().to_owned() } else { UNKNOWN_WORD.to_owned() }
-        };
-        let mut answer: Vec<String> = words(&self.answer).enumerate().map(known).collect();
+            let is_missed = missed == Some(index);
+            let shown = if is_known && !is_missed { token.trim() } else { UNKNOWN_WORD };
+            answer.push(shown.to_owned());
+        }
         if self.is_suggestible {
             let asked = prompt.split(SUGGESTION).skip(1);
             answer.extend(asked.filter_map(|rest| rest.split_whitespace().next()).map(str::to_owned));

@@ -45,14 +45,16 @@ fn best_of_defences(searches: &[AttackSearch]) -> Table {
             defences.push(search.defence);
         }
     }
-    let rows = defences.into_iter().flat_map(|defence| {
-        let of_defence = searches.iter().filter(|search| search.defence == defence);
-        let mut best: Vec<(&AttackSearch, &Attempt)> =
-            of_defence.flat_map(|search| search.best.iter().map(move |attempt| (search, attempt))).collect();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for defence in defences {
+        let mut best: Vec<(&AttackSearch, &Attempt)> = Vec::new();
+        for search in searches.iter().filter(|search| search.defence == defence) {
+            best.extend(search.best.iter().map(|attempt| (search, attempt)));
+        }
         best.sort_by_key(|(_, attempt)| (std::cmp::Reverse(attempt.score), attempt.query));
-        best.into_iter().take(BEST).map(|(search, attempt)| log_row(search, attempt)).collect::<Vec<_>>()
-    });
-    table("ten best attempts of each defence", &LOG, &rows.collect::<Vec<_>>())
+        rows.extend(best.into_iter().take(BEST).map(|(search, attempt)| log_row(search, attempt)));
+    }
+    table("ten best attempts of each defence", &LOG, &rows)
 }
 
 /// The columns of the log.
