@@ -277,14 +277,15 @@ impl ScannedServer {
 fn hook_cover<'f>(files: &(impl Iterator<Item = &'f ScannedFile> + Clone)) -> HookCover {
     let is_system = |found: &ScannedFile| found.file.scope == FileScope::System;
     let are_off = files.clone().any(|found| found.hooks_are_off && !is_system(found));
-    let guards = || files.clone().filter(|found| found.has_guard() && (is_system(found) || !are_off));
-    let is_flowgate =
+    // The files with a hook that judges every call and is not switched off.
+    let guarding_files = || files.clone().filter(|found| found.has_guard() && (is_system(found) || !are_off));
+    let has_flowgate_hook =
         |found: &ScannedFile| found.hooks.iter().any(|hook| found.effect_of(hook) != HookEffect::NotFlowgate);
-    if guards().any(|found| found.file.scope != FileScope::Project) {
+    if guarding_files().any(|found| found.file.scope != FileScope::Project) {
         HookCover::Everywhere
-    } else if guards().next().is_some() {
+    } else if guarding_files().next().is_some() {
         HookCover::Project
-    } else if files.clone().any(is_flowgate) {
+    } else if files.clone().any(has_flowgate_hook) {
         HookCover::Gap
     } else {
         HookCover::NoHook

@@ -278,19 +278,9 @@ impl McpConnection {
                     .await
                     .map_err(|error| ToolListError::NoList(describe_service_error(&error)))?;
                 for tool in page.tools {
-                    let input = Value::Object((*tool.input_schema).clone());
-                    let output = tool.output_schema.map(|schema| Value::Object((*schema).clone()));
-                    let (name, description) =
-                        (tool.name.to_string(), tool.description.unwrap_or_default().to_string());
-                    // The bytes of the schemas count for the size of the list as well.
-                    let lengths = [&input].into_iter().chain(&output).map(|value| value.to_string().len());
-                    size += name.len() + description.len() + lengths.sum::<usize>();
-                    let hints = tool.annotations.map_or_else(ToolHints::default, |hints| ToolHints {
-                        read_only: hints.read_only_hint,
-                        destructive: hints.destructive_hint,
-                        open_world: hints.open_world_hint,
-                    });
-                    tools.push(DescribedTool { name, description, input, output, hints });
+                    let (tool, tool_size) = describe_tool(tool);
+                    size += tool_size;
+                    tools.push(tool);
                 }
                 if tools.len() > MAX_TOOLS {
                     return Err(ToolListError::TooLarge(format!(
@@ -373,6 +363,22 @@ impl McpConnection {
     pub(super) async fn close(mut self, limit: Duration) {
         let _ = self.service.close_with_timeout(limit).await;
     }
+}
+
+/// Converts a tool from the list of a server. Returns also its size in bytes: of its name, its description and its
+/// schemas.
+fn describe_tool(tool: rmcp::model::Tool) -> (DescribedTool, usize) {
+    let input = Value::Object((*tool.input_schema).clone());
+    let output = tool.output_schema.map(|schema| Value::Object((*schema).clone()));
+    let (name, description) = (tool.name.to_string(), tool.description.unwrap_or_default().to_string());
+    let schema_lengths = [&input].into_iter().chain(&output).map(|value| value.to_string().len());
+    let size = name.len() + description.len() + schema_lengths.sum::<usize>();
+    let hints = tool.annotations.map_or_else(ToolHints::default, |hints| ToolHints {
+        read_only: hints.read_only_hint,
+        destructive: hints.destructive_hint,
+        open_world: hints.open_world_hint,
+    });
+    (DescribedTool { name, description, input, output, hints }, size)
 }
 
 /// Returns why a request failed. The message about a call is for the model, which reads it in place of the answer.

@@ -226,12 +226,14 @@ impl Tag {
                 Some('<') => return Self { attributes, end: at },
                 Some(_) => {}
             }
+            // The name of the attribute is from `at` to `end`.
             let mut end = find_from(at, &|c| c.is_whitespace() || matches!(c, '=' | '>' | '/' | '<'));
             if end == at {
                 // A stray `=` is treated as a name.
                 end = at + rest(at).chars().next().map_or(1, char::len_utf8);
             }
             let name = text.get(at..end).unwrap_or_default().to_ascii_lowercase();
+            // The value, with or without quotes, is `span`. Without `=`, it is empty.
             let equals = find_from(end, &|c| !c.is_whitespace());
             let mut span = end..end;
             at = end;

@@ -264,25 +264,24 @@ impl<'t> CallCollector<'t> {
         if self.reported.contains(&expr.range().end().to_u32()) {
             return;
         }
-        let kind = match expr {
+        // Whether the expression looks up a computed name, in an object or in a table of names.
+        let looks_up_computed = match expr {
             Expr::Call(call) => {
-                let name = self.resolve(&call.func);
-                let computed = name.as_deref() == Some("getattr")
-                    && call.arguments.args.get(1).is_some_and(|name| literal(name).is_none());
-                match computed {
-                    true => Some("REFLECTION"),
-                    false => self.resolve(expr).and_then(|name| unsafe_name(&name)),
-                }
+                let function = self.resolve(&call.func);
+                function.as_deref() == Some("getattr")
+                    && call.arguments.args.get(1).is_some_and(|name| literal(name).is_none())
             }
             Expr::Subscript(subscript) => {
                 let table = self.resolve(&subscript.value);
-                let computed = literal(&subscript.slice).is_none();
-                match table.as_deref() {
-                    Some("__builtins__" | "globals()" | "sys.modules") if computed => Some("REFLECTION"),
-                    _ => self.resolve(expr).and_then(|name| unsafe_name(&name)),
-                }
+                matches!(table.as_deref(), Some("__builtins__" | "globals()" | "sys.modules"))
+                    && literal(&subscript.slice).is_none()
             }
-            _ => self.resolve(expr).and_then(|name| unsafe_name(&name)),
+            _ => false,
+        };
+        let kind = if looks_up_computed {
+            Some("REFLECTION")
+        } else {
+            self.resolve(expr).and_then(|name| unsafe_name(&name))
         };
         if let Some(kind) = kind.filter(|kind| !matches!(*kind, "NETWORK" | "FILE_REMOVAL" | "SUBPROCESS")) {
             self.report(kind, expr.range());

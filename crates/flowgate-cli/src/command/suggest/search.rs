@@ -99,9 +99,10 @@ impl ReplaySetup<'_> {
             };
             match self.answer(&changed, &replayed, call, &attacks_before) {
                 Ok((statements, new_policy)) => {
-                    let before = count(&replayed).1;
+                    let (_, stopped_before) = count(&replayed);
                     (changed, replayed) = (Arc::clone(&new_policy), self.replay_useful(&new_policy));
-                    let calls = before.saturating_sub(count(&replayed).1);
+                    let (_, stopped_now) = count(&replayed);
+                    let calls = stopped_before.saturating_sub(stopped_now);
                     found.accepted.push(Change { statements, calls });
                     // Calls of this kind that are left may need another change.
                     *attempt = 0;
@@ -113,7 +114,8 @@ impl ReplaySetup<'_> {
             }
         }
         // A later change can make an earlier one unneeded.
-        self.leave_out_unneeded(policy, &mut found.accepted, count(&replayed).1);
+        let (_, stopped_calls) = count(&replayed);
+        self.leave_out_unneeded(policy, &mut found.accepted, stopped_calls);
         // The least harmful change first; of equally harmful ones, the one that lets the most calls pass.
         found.accepted.sort_by_key(|change| {
             (change.statements.iter().map(|one| one.harm.rank).max(), usize::MAX - change.calls)
