@@ -138,40 +138,31 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
                 Some(hash.ok_or(VerifyErrorKind::Flaw(RecordError::Field("content")))?)
             }
         };
-        match (self.next.take_if(|next| next.seq <= record.seq), recorded) {
-            // The next entry belongs to this line.
-            (Some(next), Some(hash)) if next.seq == record.seq => {
-                let (line, sealing_key) = (self.number, next.sealing_key());
-                // An encrypted entry is decrypted if the reader has keys.
-                let next = match (self.cipher, &sealing_key) {
-                    (Some(cipher), Some(key)) => {
-                        next.opened(record.previous, cipher).map_err(|error| match error {
-                            ContentOpenError::OtherKey => {
-                                let (key, given) = (key.clone(), cipher.key_ids());
-                                VerifyErrorKind::ContentKeyOther { line, key, given }
-                            }
-                            ContentOpenError::Altered => VerifyErrorKind::ContentAltered(line),
-                        })?
-                    }
-                    _ => next,
-                };
-                if !next.belongs_to(record, hash) {
+        // An entry with a larger number belongs to a later line, and stays in `next`.
+        let entry = self.next.take_if(|next| next.seq <= record.seq);
+        match (entry, recorded) {
+            // The entry belongs to this line.
+            (Some(entry), Some(hash)) if entry.seq == record.seq => {
+                let sealing_key = entry.sealing_key();
+                let entry = self.decrypted(entry, record)?;
+                if !entry.belongs_to(record, hash) {
                     return Err(VerifyErrorKind::Content);
                 }
-                // Without keys, an encrypted entry stays unread: its hash was not compared.
-                let compared = match sealing_key.filter(|_| self.cipher.is_none()) {
-                    Some(key) => {
+                let compared = match sealing_key {
+                    // Without keys, an encrypted entry stays unread: its hash was not compared.
+                    Some(key) if self.cipher.is_none() => {
                         self.counts.sealed += 1;
                         ComparedContent::Sealed(key)
                     }
-                    None => {
+                    _ => {
                         self.counts.kept += 1;
-                        ComparedContent::Kept(next)
+                        ComparedContent::Kept(entry)
                     }
                 };
                 self.advance()?;
                 Ok(compared)
             }
+            // The entry belongs to no line.
             (Some(_), _) => Err(VerifyErrorKind::Foreign),
             (None, Some(_)) => {
                 self.counts.missing += 1;
@@ -179,6 +170,21 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
             }
             (None, None) => Ok(ComparedContent::Nothing),
         }
+    }
+
+    /// Decrypts the entry of the line `record` if the entry is encrypted and the reader has keys. Otherwise returns it
+    /// as it is.
+    fn decrypted(&self, entry: ContentEntry, record: &AuditRecord) -> Result<ContentEntry, VerifyErrorKind> {
+        let (Some(cipher), Some(key)) = (self.cipher, entry.sealing_key()) else {
+            return Ok(entry);
+        };
+        let line = self.number;
+        entry.opened(record.previous, cipher).map_err(|error| match error {
+            ContentOpenError::OtherKey => {
+                VerifyErrorKind::ContentKeyOther { line, key, given: cipher.key_ids() }
+            }
+            ContentOpenError::Altered => VerifyErrorKind::ContentAltered(line),
+        })
     }
 
     /// Returns the counts of all contents, after the last line of the log. The remaining entries belong to events that

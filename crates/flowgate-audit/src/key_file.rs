@@ -36,26 +36,31 @@ impl AuditKey {
                 let seed = parse_hex(text.trim()).ok_or_else(|| failed(AuditErrorKind::NoKey))?;
                 Ok(Self::from_seed(seed))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let public = append_extension(path, "pub");
-                // There was a key before. A new key could not continue its log, and would replace the public key that
-                // verifiers of the log read.
-                if public.exists() {
-                    return Err(failed(AuditErrorKind::LostKey));
-                }
-                let mut seed = [0; 32];
-                getrandom::fill(&mut seed).map_err(|_| failed(AuditErrorKind::Random))?;
-                let key = Self::from_seed(seed);
-                let options = restrict_to_owner(OpenOptions::new().write(true).create_new(true));
-                write_new_file(path, &options, &hex(&seed))
-                    .map_err(|error| failed(AuditErrorKind::Write(error)))?;
-                let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
-                write_new_file(&public, &options, &key.public_key().to_string())
-                    .map_err(|error| AuditError::new(&public, AuditErrorKind::Write(error)))?;
-                Ok(key)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::create(path),
             Err(error) => Err(failed(AuditErrorKind::Read(error))),
         }
+    }
+
+    /// Creates a key, and writes its seed to the file `path`, which does not exist, and its public key to `FILE.pub`.
+    /// It is an error if `FILE.pub` exists.
+    fn create(path: &Path) -> Result<Self, AuditError> {
+        let failed = |failure| AuditError::new(path, failure);
+        let public = append_extension(path, "pub");
+        // There was a key before. A new key could not continue its log, and would replace the public key that verifiers
+        // of the log read.
+        if public.exists() {
+            return Err(failed(AuditErrorKind::LostKey));
+        }
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|_| failed(AuditErrorKind::Random))?;
+        let key = Self::from_seed(seed);
+        let private_options = restrict_to_owner(OpenOptions::new().write(true).create_new(true));
+        write_new_file(path, &private_options, &hex(&seed))
+            .map_err(|error| failed(AuditErrorKind::Write(error)))?;
+        let public_options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+        write_new_file(&public, &public_options, &key.public_key().to_string())
+            .map_err(|error| AuditError::new(&public, AuditErrorKind::Write(error)))?;
+        Ok(key)
     }
 }
 

@@ -291,13 +291,20 @@ impl AuditLog {
         };
         inner.record(time, &RecordKind::Opened, opened)?;
         inner.sign_head(time)?;
-        // The id of a log is the hash of its first line, which a new log has only now.
         let (key, end) = (inner.key.public_key(), Arc::clone(&inner.end));
-        let latest =
-            tail::LogTail { next: inner.next, previous: inner.previous, unsigned: 0, whole: inner.length };
-        let mut written = File::open(path).map_err(|error| failed(AuditErrorKind::Read(error)))?;
-        let id = UnopenedLog::new(&mut written, &latest, key).id().map_err(failed)?.unwrap_or(LineHash::NONE);
+        // A new log has its first line, and therefore an id, only now.
+        let id = Self::id_of_opened(path, &inner)?;
         Ok(Self { path: path.to_owned(), id, key, end, inner: Mutex::new(inner), deletion: Mutex::new(()) })
+    }
+
+    /// Returns the id of a log whose opening was recorded: the hash of its first line.
+    fn id_of_opened(path: &Path, state: &AuditLogState) -> Result<LineHash, AuditError> {
+        let failed = |failure| AuditError::new(path, failure);
+        let end =
+            tail::LogTail { next: state.next, previous: state.previous, unsigned: 0, whole: state.length };
+        let mut file = File::open(path).map_err(|error| failed(AuditErrorKind::Read(error)))?;
+        let id = UnopenedLog::new(&mut file, &end, state.key.public_key()).id().map_err(failed)?;
+        Ok(id.unwrap_or(LineHash::NONE))
     }
 
     /// Returns the identity of the log: the hash of its first line.

@@ -120,13 +120,7 @@ impl<R: BufRead> VerifiedRecords<R> {
             return Err(VerifyErrorKind::Previous);
         }
         if record.kind == RecordKind::Opened {
-            let format =
-                record.object.get("format").and_then(Value::as_u64).ok_or(VerifyErrorKind::NotOpened)?;
-            if format != FORMAT {
-                return Err(VerifyErrorKind::Format);
-            }
-            let named =
-                record.text("key").and_then(AuditPublicKey::parse).ok_or(VerifyErrorKind::NotOpened)?;
+            let named = key_of_opening(&record)?;
             if self.expected.is_some_and(|expected| expected != named) {
                 return Err(VerifyErrorKind::OtherKey);
             }
@@ -137,9 +131,11 @@ impl<R: BufRead> VerifiedRecords<R> {
         }
         let key = self.key.as_ref().ok_or(VerifyErrorKind::NotOpened)?;
         let end = LogHead { seq, hash: LineHash::of_line(line) };
+        let is_head = record.kind == RecordKind::Head;
+        let has_signature = record.object.contains_key(SIGNATURE);
         // A head whose kind was changed must not pass as an unsigned line.
-        if record.kind == RecordKind::Head || record.object.contains_key(SIGNATURE) {
-            if record.kind != RecordKind::Head || !is_signed(line, key) {
+        if is_head || has_signature {
+            if !is_head || !is_signed(line, key) {
                 return Err(VerifyErrorKind::Signature);
             }
             self.head = Some(end);
@@ -167,6 +163,15 @@ impl<R: BufRead> Iterator for VerifiedRecords<R> {
     }
 }
 
+/// Returns the key that an opening names. It is an error if the opening names no key, or another format of lines.
+fn key_of_opening(record: &AuditRecord) -> Result<AuditPublicKey, VerifyErrorKind> {
+    let format = record.object.get("format").and_then(Value::as_u64).ok_or(VerifyErrorKind::NotOpened)?;
+    if format != FORMAT {
+        return Err(VerifyErrorKind::Format);
+    }
+    record.text("key").and_then(AuditPublicKey::parse).ok_or(VerifyErrorKind::NotOpened)
+}
+
 /// Verifies a whole log, in constant memory. Checks that every line continues the line before it, and that the log
 /// contains what the verifier expects (`expected`). If the file of contents is given (`contents`), compares its entries
 /// with the hashes in their lines.
@@ -181,6 +186,8 @@ pub fn verify(
     let mut records = VerifiedRecords::new(log, expected.key);
     let contents = contents.map(|contents| ContentReader::with_cipher(contents, expected.content_cipher));
     let mut contents = contents.transpose()?;
+    // The time of the first line, the number of openings, how many of these found a partial line, and the number of
+    // deleted contents.
     let (mut begun, mut openings, mut torn, mut forgotten) = (None, 0, 0, 0_u64);
     // Whether the line with the expected hash was found, under the expected number if one is given.
     let mut has_hash = expected.hash.is_none();
@@ -200,6 +207,7 @@ pub fn verify(
             }
             _ => {}
         }
+        // The line of `record`; there always is one.
         let Some(end) = records.end else { continue };
         if id.is_none() {
             id = Some(end.hash);
@@ -223,27 +231,12 @@ pub fn verify(
     };
     // The lines are unchanged. The expectations decide whether lines are missing at the end.
     let lines = end.seq.saturating_add(1);
-    let failed = |what| Err(VerifyError { line: lines, what });
-    if let Some(hash) = expected.hash.filter(|_| !has_hash) {
-        return failed(VerifyErrorKind::Missing(hash));
+    if let Some(hash) = expected.hash
+        && !has_hash
+    {
+        return Err(VerifyError { line: lines, what: VerifyErrorKind::Missing(hash) });
     }
-    if let Some(seq) = expected.seq.filter(|seq| *seq > end.seq) {
-        return failed(VerifyErrorKind::Short(seq));
-    }
-    if let Some(anchor) = anchor.filter(|anchor| anchor.head.seq > end.seq) {
-        return failed(VerifyErrorKind::Behind(anchor.head.seq));
-    }
-    let witnessed = match expected.witness {
-        None => None,
-        Some(witness) => Some(
-            witness
-                .last_line_of(id)
-                .ok_or(VerifyError { line: lines, what: VerifyErrorKind::Unwitnessed })?,
-        ),
-    };
-    if let Some((_, head)) = witnessed.filter(|(_, head)| head.seq > end.seq) {
-        return failed(VerifyErrorKind::Unseen(head.seq));
-    }
+    let witnessed = check_end(expected, id, end, anchor).map_err(|what| VerifyError { line: lines, what })?;
     let unsigned = records.head.map_or(lines, |head| end.seq.saturating_sub(head.seq));
     let contents = contents.map(|contents| contents.finish(forgotten)).transpose()?;
     Ok(LogSummary {
@@ -260,6 +253,34 @@ pub fn verify(
         torn,
         contents,
     })
+}
+
+/// Checks that the log `id`, whose last line is `end`, is as long as the verifier, the database (`anchor`) and the
+/// witness expect. Returns what the witness records of the log, as [`LogSummary::witnessed`].
+fn check_end(
+    expected: &LogExpectations<'_>,
+    id: LineHash,
+    end: LogHead,
+    anchor: Option<LogAnchor>,
+) -> Result<Option<(usize, LogHead)>, VerifyErrorKind> {
+    if let Some(seq) = expected.seq
+        && seq > end.seq
+    {
+        return Err(VerifyErrorKind::Short(seq));
+    }
+    if let Some(anchor) = anchor
+        && anchor.head.seq > end.seq
+    {
+        return Err(VerifyErrorKind::Behind(anchor.head.seq));
+    }
+    let Some(witness) = expected.witness else {
+        return Ok(None);
+    };
+    let (count, last) = witness.last_line_of(id).ok_or(VerifyErrorKind::Unwitnessed)?;
+    if last.seq > end.seq {
+        return Err(VerifyErrorKind::Unseen(last.seq));
+    }
+    Ok(Some((count, last)))
 }
 
 #[cfg(test)]

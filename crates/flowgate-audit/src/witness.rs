@@ -132,26 +132,7 @@ impl WitnessLine {
         let Ok(Value::Object(object)) = json::parse(text, Numbers::Exact) else {
             return Err(WitnessLineError::Form);
         };
-        let number = |object: &Map<String, Value>, name| object.get(name).and_then(Value::as_u64);
-        // Lines are counted from 1 in the file, and from 0 here.
-        let line_index = |object: &Map<String, Value>, name| number(object, name)?.checked_sub(1);
-        let hash = |object: &Map<String, Value>, name| LineHash::parse(object.get(name)?.as_str()?);
-        let gives_up = match object.get("gives_up") {
-            None => None,
-            Some(lost) => {
-                let lost = lost.as_object().ok_or(WitnessLineError::Form)?;
-                let fields = hash(lost, "log").zip(line_index(lost, "since"));
-                Some(fields.map(|(log, since)| AcceptedLoss { log, since }).ok_or(WitnessLineError::Form)?)
-            }
-        };
-        let key = object.get("key").and_then(Value::as_str).and_then(AuditPublicKey::parse);
-        let read_fields = || {
-            (number(&object, "witness")? == FORMAT).then_some(())?;
-            let head = LogHead { seq: line_index(&object, "lines")?, hash: hash(&object, "head")? };
-            let time = Timestamp(number(&object, "time")?);
-            Some(Self { log: hash(&object, "log")?, key: key?, head, time, gives_up })
-        };
-        let witness_line = read_fields().ok_or(WitnessLineError::Form)?;
+        let witness_line = Self::from_fields(&object).ok_or(WitnessLineError::Form)?;
         // The signature is the last member of the object, and covers the text before it.
         let (signed, rest) = text.split_once(SIGNATURE_SEPARATOR).ok_or(WitnessLineError::Form)?;
         let signature = rest.strip_suffix("\"}").and_then(parse_hex).ok_or(WitnessLineError::Form)?;
@@ -160,6 +141,31 @@ impl WitnessLine {
         } else {
             Err(WitnessLineError::Signature)
         }
+    }
+
+    /// Reads the fields of a line except the signature. Returns `None` if a field is missing or malformed.
+    fn from_fields(object: &Map<String, Value>) -> Option<Self> {
+        let number = |object: &Map<String, Value>, name: &str| object.get(name).and_then(Value::as_u64);
+        // Lines are counted from 1 in the file, and from 0 here.
+        let line_index = |object: &Map<String, Value>, name: &str| number(object, name)?.checked_sub(1);
+        let hash = |object: &Map<String, Value>, name: &str| LineHash::parse(object.get(name)?.as_str()?);
+        if number(object, "witness")? != FORMAT {
+            return None;
+        }
+        let gives_up = match object.get("gives_up") {
+            None => None,
+            Some(lost) => {
+                let lost = lost.as_object()?;
+                Some(AcceptedLoss { log: hash(lost, "log")?, since: line_index(lost, "since")? })
+            }
+        };
+        Some(Self {
+            log: hash(object, "log")?,
+            key: object.get("key").and_then(Value::as_str).and_then(AuditPublicKey::parse)?,
+            head: LogHead { seq: line_index(object, "lines")?, hash: hash(object, "head")? },
+            time: Timestamp(number(object, "time")?),
+            gives_up,
+        })
     }
 }
 

@@ -174,21 +174,26 @@ fn cost_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
         ("input_tokens", "tokens that the model reads, in each execution"),
         ("latency_ms", "latency of an execution in milliseconds, mean"),
     ];
-    let chart = |(field, title): (&str, &str)| {
-        let lines = figure_lines(runs).filter(|(_, line)| part(line) == "all");
-        // The agents report the tokens of all tasks together, and not those of one execution.
-        let lines =
-            lines.filter(|(_, line)| field != "input_tokens" || line.get("relative_tokens").is_none());
-        let bars = lines.filter_map(|(run, line)| {
-            let value = line.get(field).and_then(Value::as_f64).filter(|value| value.is_finite())?;
-            let value = ValueWithInterval { value, low: value, high: value };
-            Some(Bar { name: format!("{run}: {}", text(line, "defence")), value })
-        });
-        let bars: Vec<Bar> = bars.collect();
+    let mut charts = Vec::new();
+    for (field, title) in costs {
+        let mut bars: Vec<Bar> = Vec::new();
+        for (run, line) in figure_lines(runs).filter(|(_, line)| part(line) == "all") {
+            // The agents, which have relative tokens, report the tokens of all tasks together, and not those of one
+            // execution.
+            if field == "input_tokens" && line.get("relative_tokens").is_some() {
+                continue;
+            }
+            let cost = line.get(field).and_then(Value::as_f64).filter(|cost| cost.is_finite());
+            let Some(cost) = cost else { continue };
+            let value = ValueWithInterval { value: cost, low: cost, high: cost };
+            bars.push(Bar { name: format!("{run}: {}", text(line, "defence")), value });
+        }
         let highest = bars.iter().map(|bar| bar.value.value).fold(0.0, f64::max);
-        (highest > 0.0).then(|| Drawing::Bars(BarChart { title: title.to_owned(), highest, bars }))
-    };
-    costs.into_iter().filter_map(chart).collect()
+        if highest > 0.0 {
+            charts.push(Drawing::Bars(BarChart { title: title.to_owned(), highest, bars }));
+        }
+    }
+    charts
 }
 
 /// Returns a chart of the ROC curves of each set of texts or prompts, with the curves of all runs.

@@ -179,8 +179,9 @@ pub fn measure(
             let Some(figures) = figures(&scored, THRESHOLD) else { continue };
             // The flagged texts among the injections, or among the other texts.
             let flagged = |is_injection: bool| {
-                let of = scored.iter().filter(move |(_, is)| *is == is_injection);
-                Rate { hits: of.clone().filter(|(score, _)| *score >= THRESHOLD).count(), of: of.count() }
+                let counted = scored.iter().filter(move |(_, is_labelled)| *is_labelled == is_injection);
+                let hits = counted.clone().filter(|(score, _)| *score >= THRESHOLD).count();
+                Rate { hits, of: counted.count() }
             };
             rows.push(DetectionRow {
                 split,
@@ -189,7 +190,10 @@ pub fn measure(
                 alarms: flagged(false),
                 area: figures.area,
                 curve: roc_curve(&scored),
-                is_right: scored.iter().map(|(score, is)| (*score >= THRESHOLD) == *is).collect(),
+                is_right: scored
+                    .iter()
+                    .map(|(score, is_injection)| (*score >= THRESHOLD) == *is_injection)
+                    .collect(),
             });
         }
     }
@@ -328,12 +332,19 @@ pub fn lines(labelled: &LabelledTexts, rows: &[DetectionRow], seed: u64) -> Vec<
             row.curve.iter().map(|(others, found)| json!([rounded(*others), rounded(*found)])).collect();
         json!({"type": "roc", "split": row.split, "detector": row.detector, "points": points})
     }));
+    lines.extend(comparison_lines(rows, seed));
+    lines
+}
+
+/// Returns a line for each comparison of the first detector with another one on a part of the texts.
+fn comparison_lines(rows: &[DetectionRow], seed: u64) -> Vec<Value> {
+    let mut lines = Vec::new();
     // The rows of a part follow each other.
     for of_part in rows.chunk_by(|a, b| a.split == b.split) {
         let Some((first, others)) = of_part.split_first() else { continue };
         for second in others {
-            let Some(found) = compare(&first.is_right, &second.is_right, seed) else { continue };
-            let mut line = found.to_json(&first.detector, &second.detector, "decided rightly");
+            let Some(comparison) = compare(&first.is_right, &second.is_right, seed) else { continue };
+            let mut line = comparison.to_json(&first.detector, &second.detector, "decided rightly");
             if let Some(fields) = line.as_object_mut() {
                 fields.insert("split".to_owned(), first.split.into());
             }

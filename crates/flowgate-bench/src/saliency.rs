@@ -237,6 +237,7 @@ pub fn run(
         }
         Ok(Some(scored))
     };
+    // Seeds of their own give other cases to the training and to the choice of the thresholds.
     let Some(training) = score_all(seed ^ TRAINING)? else { return Ok(None) };
     let Some(choosing) = score_all(seed ^ THRESHOLDS)? else { return Ok(None) };
     let Some(reported) = score_all(seed)? else { return Ok(None) };

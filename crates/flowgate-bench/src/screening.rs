@@ -19,21 +19,6 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
     // The instructions show the form of a tag, `<<REGION_NONCE_NAME>>`. The nonce is unknown to the authors of texts,
     // so a text cannot close its tag.
     let nonce = first.split_once("<<REGION_")?.1.split_once("_NAME>>")?.0.to_owned();
-    let open = format!("<<REGION_{nonce}_");
-    // Replaces each tagged region of a text by its placeholder. A region without a closing tag extends to the end of
-    // the text.
-    let hide = |text: &str| {
-        let mut hidden = String::new();
-        let mut rest = text;
-        while let Some((before, region)) = rest.split_once(&open) {
-            let Some((name, content)) = region.split_once(">>") else { break };
-            let close = format!("<</REGION_{nonce}_{name}>>");
-            hidden.push_str(before);
-            hidden.push_str(&format!("[hidden {name}]"));
-            rest = content.split_once(&close).map_or("", |(_, after)| after);
-        }
-        hidden + rest
-    };
     let mut request = request.clone();
     let has_answer_tool = request.tools.iter().any(|tool| tool.name == ANSWER);
     // The screener's instructions precede and follow the chat.
@@ -44,11 +29,11 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
             Message::System(parts) | Message::User(parts) | Message::Tool { content: parts, .. } => {
                 for part in parts {
                     if let Part::Text(text) = part {
-                        *text = hide(text);
+                        *text = with_placeholders(text, &nonce);
                     }
                 }
             }
-            Message::Assistant { text, .. } => *text = hide(text),
+            Message::Assistant { text, .. } => *text = with_placeholders(text, &nonce),
         }
     }
     request.tools.retain(|tool| tool.name != ANSWER);
@@ -58,6 +43,22 @@ pub(crate) fn screener_chat(request: &Request) -> Option<(Request, bool)> {
         parameters: Value::Null.into(),
     });
     Some((request, has_answer_tool))
+}
+
+/// Returns `text` with a placeholder instead of each region whose tags have the `nonce`. A region without a closing tag
+/// extends to the end of the text.
+fn with_placeholders(text: &str, nonce: &str) -> String {
+    let open = format!("<<REGION_{nonce}_");
+    let mut hidden = String::new();
+    let mut rest = text;
+    while let Some((before, region)) = rest.split_once(&open) {
+        let Some((name, content)) = region.split_once(">>") else { break };
+        let close = format!("<</REGION_{nonce}_{name}>>");
+        hidden.push_str(before);
+        hidden.push_str(&format!("[hidden {name}]"));
+        rest = content.split_once(&close).map_or("", |(_, after)| after);
+    }
+    hidden + rest
 }
 
 /// Returns the tagged regions of the chat that a screener asks about, as pairs of name and text, in the order of the

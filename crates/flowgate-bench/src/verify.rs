@@ -182,15 +182,20 @@ fn verify_privacy(
         return Ok(compare(lines, &repeated, &[UNMEASURED]));
     }
     let mut result = compare(lines, &repeated, &[ATTENTION, UNMEASURED]);
-    // The lines that are left out are not compared. Only the digest of the screener's code shows whether this program
-    // would record the same lines.
-    let of_this_program = screener_digest();
-    let recorded = manifest.get("sha256").and_then(|sums| sums.get("screener"));
-    if manifest.get("screener").is_some() && !of_this_program.is_null() && recorded != Some(&of_this_program)
-    {
+    if is_of_other_screener(manifest) {
         result.differences.push(STALE_ATTENTION.to_owned());
     }
     Ok(result)
+}
+
+/// Returns whether the manifest of a run with the defence `attention` names another digest of the screener's code than
+/// that of this program. If the lines of this defence are not compared, only the digest shows whether this program
+/// would record the same lines.
+fn is_of_other_screener(manifest: &Value) -> bool {
+    let of_this_program = screener_digest();
+    let recorded = manifest.get("sha256").and_then(|sums| sums.get("screener"));
+    // The digest of this program is null if the program was built without the sources of all crates.
+    manifest.get("screener").is_some() && !of_this_program.is_null() && recorded != Some(&of_this_program)
 }
 
 /// The difference that is reported if the lines of the defence `attention` are not repeated, and other code of the
@@ -258,6 +263,7 @@ fn verify_propagation(
     settings: VerifySettings<'_>,
 ) -> Result<Verification, String> {
     let seed = number(manifest, "seed")?;
+    // Returns a number of the manifest, which must be from `least` to 1000.
     let count = |name, least: u64| {
         let count = number(manifest, name)?;
         let count = usize::try_from(count).ok().filter(|_| (least..=1000).contains(&count));
@@ -268,17 +274,7 @@ fn verify_propagation(
     // The first question is only an example, and two pairs are fewer articles than a context holds. The upper limit
     // bounds the time that a manipulated file can cost.
     let size = Size { questions: count("questions", 2)?, pairs: count("pairs", 3)? };
-    let double = |name: &String| {
-        let found = CopyingErrors::parse(name);
-        found.ok_or_else(|| {
-            format!(
-                "line 1: `doubles`: there is no double `{}`; use the version of Flowgate that wrote the file",
-                name.escape_debug()
-            )
-        })
-    };
-    let doubles: Vec<CopyingErrors> =
-        string_list(manifest, "doubles")?.iter().map(double).collect::<Result<_, _>>()?;
+    let doubles = named_doubles(manifest)?;
     let seeds = games::seeds(manifest)?;
     let news = match manifest.get("files") {
         Some(_) => {
@@ -287,6 +283,7 @@ fn verify_propagation(
         }
         None => None,
     };
+    // The suite of one of the seeds, by the number of the seed from 0.
     let suite = |number: u64| {
         let suite = PropagationSuite::new(seed.wrapping_add(number), size)?;
         match &news {
@@ -310,6 +307,20 @@ fn verify_propagation(
     let mut repeated = vec![propagation::manifest(&suites, size, &doubles)];
     repeated.extend(propagation::report::lines(&results, &literal));
     Ok(compare(lines, &repeated, &[]))
+}
+
+/// Returns the doubles that the manifest of a run of the propagation suite names.
+fn named_doubles(manifest: &Value) -> Result<Vec<CopyingErrors>, String> {
+    let double = |name: &String| {
+        let found = CopyingErrors::parse(name);
+        found.ok_or_else(|| {
+            format!(
+                "line 1: `doubles`: there is no double `{}`; use the version of Flowgate that wrote the file",
+                name.escape_debug()
+            )
+        })
+    };
+    string_list(manifest, "doubles")?.iter().map(double).collect()
 }
 
 #[cfg(test)]

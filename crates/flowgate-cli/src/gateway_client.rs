@@ -105,22 +105,7 @@ impl GatewayClient {
         output: &mut Console,
     ) -> Result<Self, InputError> {
         let address = address.trim_end_matches('/').to_owned();
-        let uri: Option<ureq::http::Uri> = address.parse().ok();
-        let host = uri.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
-        let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]" | "::1");
-        match uri.as_ref().and_then(|uri| uri.scheme_str()) {
-            Some("https") => {}
-            Some("http") if is_local => {}
-            Some("http") => output.warning(&format!(
-                "{address}: the key is sent unencrypted; use an https:// address if others can read the network"
-            )),
-            _ => {
-                let message = format!(
-                    "--gateway: `{address}` is not the address of a gateway; write it as http://127.0.0.1:8000"
-                );
-                return Err(InputError(message));
-            }
-        }
+        check_address(&address, output)?;
         let tls = match ca_file {
             None => TlsConfig::default(),
             Some(path) => trusted_in(path)?,
@@ -240,6 +225,27 @@ impl GatewayClient {
             GatewayError::Failed(format!("{}: the answer is not JSON; check the address", self.address))
         })
     }
+}
+
+/// Fails if `address` is not one of HTTP or HTTPS. Warns if the key would be sent unencrypted to another machine.
+fn check_address(address: &str, output: &mut Console) -> Result<(), InputError> {
+    let uri: Option<ureq::http::Uri> = address.parse().ok();
+    let host = uri.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
+    let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]" | "::1");
+    match uri.as_ref().and_then(|uri| uri.scheme_str()) {
+        Some("https") => {}
+        Some("http") if is_local => {}
+        Some("http") => output.warning(&format!(
+            "{address}: the key is sent unencrypted; use an https:// address if others can read the network"
+        )),
+        _ => {
+            let message = format!(
+                "--gateway: `{address}` is not the address of a gateway; write it as http://127.0.0.1:8000"
+            );
+            return Err(InputError(message));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the path of the gateway's route for the question with this id.

@@ -171,22 +171,11 @@ pub(crate) fn for_each_run(
     let mut number = 0;
     loop {
         number += 1;
-        let mut bytes = Vec::new();
-        let read = (&mut reader).take(MAX_LINE + 1).read_until(b'\n', &mut bytes);
+        let next = next_line(&mut reader, &name, number);
         if progress.is_interrupted() {
             return Ok(());
         }
-        let read = read
-            .map_err(|error| InputError(format!("{name}: line {number}: {}", describe_io_error(&error))))?;
-        if read == 0 {
-            break;
-        }
-        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_LINE {
-            return Err(InputError(format!(
-                "{name}: line {number} is longer than {} MiB; write this run to a separate file, with each message on its own line, or leave the run out",
-                MAX_LINE >> 20
-            )));
-        }
+        let Some(bytes) = next? else { break };
         let line = match utf8_text(bytes, &name, number) {
             Ok(line) => line,
             Err(error) => {
@@ -229,6 +218,25 @@ pub(crate) fn for_each_run(
         each(Ok((1, message_run)));
     }
     Ok(())
+}
+
+/// Reads the next line of the file `name`, its line with the number `number`; `None` at the end of the file. Fails if the
+/// file cannot be read, or the line is longer than [`MAX_LINE`].
+fn next_line(reader: &mut dyn BufRead, name: &str, number: usize) -> Result<Option<Vec<u8>>, InputError> {
+    let mut bytes = Vec::new();
+    let read = reader.take(MAX_LINE + 1).read_until(b'\n', &mut bytes);
+    let read =
+        read.map_err(|error| InputError(format!("{name}: line {number}: {}", describe_io_error(&error))))?;
+    if read == 0 {
+        return Ok(None);
+    }
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_LINE {
+        return Err(InputError(format!(
+            "{name}: line {number} is longer than {} MiB; write this run to a separate file, with each message on its own line, or leave the run out",
+            MAX_LINE >> 20
+        )));
+    }
+    Ok(Some(bytes))
 }
 
 /// Reads the rest of a JSON document over several lines, and returns the document as one run. `first` is its first

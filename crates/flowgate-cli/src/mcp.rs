@@ -91,15 +91,8 @@ pub(crate) fn start(
         let name = spec.name.clone();
         let opened = match task.wait(START_TIMEOUT, is_cancelled) {
             Ok(Ok(connection)) => {
-                let listing = runtime.spawn(connection.tools());
-                match listing.wait(START_TIMEOUT, is_cancelled) {
-                    Ok(Ok(tools)) => Ok((connection, tools)),
-                    Ok(Err(why)) => Err(why.describe(&spec.advice())),
-                    Err(why) => Err(format!(
-                        "does not list its tools: {}",
-                        describe_task_error(why, START_TIMEOUT, &spec)
-                    )),
-                }
+                let tools = tools_of_started(&connection, &spec, runtime, is_cancelled);
+                tools.map(|tools| (connection, tools))
             }
             Ok(Err(why)) => Err(why),
             Err(why) => Err(format!("does not start: {}", describe_task_error(why, START_TIMEOUT, &spec))),
@@ -118,6 +111,23 @@ pub(crate) fn start(
     }
     end(&started.iter().map(|(server, _)| Arc::clone(server)).collect::<Vec<_>>(), runtime);
     Err(errors)
+}
+
+/// Lists the tools of a server that has just started. The error is the rest of a sentence about the server.
+fn tools_of_started(
+    connection: &McpConnection,
+    spec: &McpServerSpec,
+    runtime: &AsyncRuntime,
+    is_cancelled: &CancelCheck<'_>,
+) -> Result<Vec<DescribedTool>, String> {
+    let listing = runtime.spawn(connection.tools());
+    match listing.wait(START_TIMEOUT, is_cancelled) {
+        Ok(Ok(tools)) => Ok(tools),
+        Ok(Err(why)) => Err(why.describe(&spec.advice())),
+        Err(why) => {
+            Err(format!("does not list its tools: {}", describe_task_error(why, START_TIMEOUT, spec)))
+        }
+    }
 }
 
 /// Ends all servers at the same time. Waits at most [`SHUTDOWN_TIMEOUT`] for each.
@@ -162,20 +172,20 @@ pub(crate) fn list_tools(
     let listing = specs.into_iter().map(|spec| {
         let (opening, advice) = (spec.clone(), spec.advice());
         // The connection is kept outside the task, so that it is closed below even if the server gives no list.
-        let open = Arc::new(Mutex::new(None));
-        let opened = Arc::clone(&open);
+        let kept = Arc::new(Mutex::new(None));
+        let kept_by_task = Arc::clone(&kept);
         let task = runtime.spawn(async move {
             let connection = connection::open(opening, limits).await?;
             let tools = connection.tools();
-            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+            *kept_by_task.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
             tools.await.map_err(|why| why.describe(&advice))
         });
-        (task, open, spec)
+        (task, kept, spec)
     });
     let listing: Vec<_> = listing.collect();
     let deadline = Instant::now() + limit;
     let (mut listed, mut ending) = (Vec::new(), Vec::new());
-    for (task, open, spec) in listing {
+    for (task, kept, spec) in listing {
         let left = deadline.saturating_duration_since(Instant::now());
         let waited: Result<Result<Vec<DescribedTool>, String>, TaskError> = task.wait(left, is_cancelled);
         let tools = match waited {
@@ -183,7 +193,7 @@ pub(crate) fn list_tools(
             Ok(tools) => tools,
             Err(why) => Err(format!("does not list its tools: {}", describe_task_error(why, limit, &spec))),
         };
-        match open.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match kept.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(connection) => ending.push(runtime.spawn(connection.close(SHUTDOWN_TIMEOUT))),
             // A server that has not answered `initialize` is killed when its task is dropped, which happens on the
             // thread of the tasks. Without this pause, the program could end before.
@@ -331,6 +341,7 @@ impl McpServerHandle {
             // Another thread has ended the server in the meantime.
             None => return Err(CallError::Ended { last_output: None }),
         };
+        // The outer error is that of the wait; the inner result is that of the call.
         calling.wait(self.limits.time, is_cancelled).map_err(describe_unfinished)?
     }
 }

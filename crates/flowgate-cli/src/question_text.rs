@@ -105,6 +105,43 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
     if !label.is_empty() {
         output.line(&format!("the call carries {}", escaping::line(&label)));
     }
+    print_excerpts(call, output);
+    print_list("where the values were found", call.get("evidence"), output);
+    let place = format!(
+        "question {}, conversation {}, tenant {}",
+        text(question, "id"),
+        text(question, "conversation"),
+        text(question, "tenant")
+    );
+    let place = escaping::line(&place);
+    let is_open = text(question, "state") == "open";
+    let state_line = if is_open {
+        let expires = question.get("expires").and_then(Value::as_u64).unwrap_or_default();
+        let minutes = expires.saturating_sub(now).div_ceil(60_000);
+        format!("{place}; open for another {}", plural(minutes, "minute"))
+    } else {
+        format!("{place}; {}", outcome(question))
+    };
+    let state_line = output.paint("2", &state_line);
+    output.line(&state_line);
+    if let Some(approvals) = approvals(question) {
+        output.line(&approvals);
+    }
+    if is_open {
+        let has = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
+        let approval = if has("you_have_approved") {
+            "you have approved it; "
+        } else if !approvers(question).is_empty() && has("you_may_decide") && !has("you_may_allow") {
+            "your approval does not count; "
+        } else {
+            ""
+        };
+        output.line(&format!("{approval}you may {}", answers(question)));
+    }
+}
+
+/// Prints the excerpts of a call: the texts that may have led to it, each with its source and its label.
+fn print_excerpts(call: &Value, output: &mut Console) {
     let excerpts = call.get("excerpts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if !excerpts.is_empty() {
         output.line("text that had a hand in it:");
@@ -116,38 +153,6 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
         let from = if source.is_empty() { place.to_owned() } else { format!("{source}, {place}") };
         output.line(&format!("  from {} ({})", escaping::line(&from), escaping::line(&label)));
         print_block(text(excerpt, "text"), output);
-    }
-    print_list("where the values were found", call.get("evidence"), output);
-    let place = format!(
-        "question {}, conversation {}, tenant {}",
-        text(question, "id"),
-        text(question, "conversation"),
-        text(question, "tenant")
-    );
-    let place = escaping::line(&place);
-    let end = match text(question, "state") {
-        "open" => {
-            let expires = question.get("expires").and_then(Value::as_u64).unwrap_or_default();
-            let minutes = expires.saturating_sub(now).div_ceil(60_000);
-            format!("{place}; open for another {}", plural(minutes, "minute"))
-        }
-        _ => format!("{place}; {}", outcome(question)),
-    };
-    let end = output.paint("2", &end);
-    output.line(&end);
-    if let Some(approvals) = approvals(question) {
-        output.line(&approvals);
-    }
-    if text(question, "state") == "open" {
-        let has = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
-        let approval = if has("you_have_approved") {
-            "you have approved it; "
-        } else if !approvers(question).is_empty() && has("you_may_decide") && !has("you_may_allow") {
-            "your approval does not count; "
-        } else {
-            ""
-        };
-        output.line(&format!("{approval}you may {}", answers(question)));
     }
 }
 

@@ -99,16 +99,9 @@ fn markdown(text: &str, markup: &mut Markup) {
         // An address in angle brackets is read even within the skipped text: if the parenthesis of the link before it
         // is not closed, the skipped text is not an address.
         if c == '<' {
-            let rest = text.get(at + 1..).unwrap_or_default();
-            let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
-            let url = rest
-                .get(..end)
-                .filter(|url| is_autolink(url) && rest.get(end..).is_some_and(|rest| rest.starts_with('>')));
-            if let Some(url) = url {
-                let url = html::resolve_character_references(url);
-                markup.links.push(Link { url, span: at + 1..at + 1 + end });
-            }
+            markup.links.extend(autolink(text, at + 1));
         }
+        // Neither the character after a backslash nor the last address is parsed for brackets.
         if std::mem::take(&mut escaped) || at < skipped {
             continue;
         }
@@ -121,36 +114,37 @@ fn markdown(text: &str, markup: &mut Markup) {
                 let Some(start) = open.pop() else {
                     // The opening bracket of the label may have been matched with a closing bracket in code or in a
                     // tag, which a renderer does not count. It is unknown whether an `!` precedes the opening bracket,
-                    // so the address counts as a link and as an image. The search for the end of the address stops
-                    // before the next `](`, so that the time is linear. The text of the address is then also read as
+                    // so the address counts as a link and as an image. The text of the address is then also read as
                     // Markdown.
-                    let rest = after.strip_prefix('(').filter(|_| has_code_or_tags).unwrap_or_default();
-                    let rest = rest.split_once("](").map_or(rest, |(first, _)| first);
-                    if let Some(link) = destination(rest, at + 2) {
+                    if has_code_or_tags && let Some(link) = unopened_destination(after, at + 2) {
                         add_reference(text, markup, true, &(at..at), link.clone());
                         add_reference(text, markup, false, &(at..at), link);
                     }
                     continue;
                 };
                 let label = start + 1..at;
-                let image = text.get(..start).is_some_and(|before| before.ends_with('!'));
+                let is_image = text.get(..start).is_some_and(|before| before.ends_with('!'));
                 if let Some(rest) = after.strip_prefix('(') {
+                    // `[label](address)`
                     if let Some(link) = destination(rest, at + 2) {
                         skipped = link.span.end;
-                        add_reference(text, markup, image, &label, link);
+                        add_reference(text, markup, is_image, &label, link);
                     }
                 } else if let Some(rest) = after.strip_prefix(':') {
+                    // `[name]: address`
                     if let Some(link) = destination(rest, at + 2) {
                         skipped = link.span.end;
                         definitions.entry(reference_key(text, &label)).or_insert(link);
                     }
                 } else if let Some(rest) = after.strip_prefix('[') {
+                    // `[label][name]` or `[label][]`
                     let end = end_of_label(rest);
                     // Empty or unclosed brackets contain no name; the label is then the name.
                     let name = if end == 0 { label.clone() } else { at + 2..at + 2 + end };
-                    references.push((image, label, name));
+                    references.push((is_image, label, name));
                 } else {
-                    references.push((image, label.clone(), label));
+                    // `[label]`
+                    references.push((is_image, label.clone(), label));
                 }
                 // Many brackets must not let the list grow without bound.
                 if references.len() > 4 * MAX_FINDINGS {
@@ -160,27 +154,45 @@ fn markdown(text: &str, markup: &mut Markup) {
             _ => {}
         }
     }
-    for (image, label, name) in references {
+    for (is_image, label, name) in references {
         // Nested brackets yield names that contain one another; without the limit, normalising them takes quadratic
         // time.
         if name.len() <= 1000
             && let Some(link) = definitions.get(&reference_key(text, &name)).cloned()
         {
-            add_reference(text, markup, image, &label, link);
+            add_reference(text, markup, is_image, &label, link);
         }
     }
     // A definition counts as a link even if no reference uses it: text elsewhere can refer to it.
     markup.links.extend(definitions.into_values());
 }
 
-/// Adds a link or, with `image`, an image to the result. `label` is the span in `text` of the link's text or of the
+/// Returns the address between angle brackets that begins at the offset `start`, after the `<`; `None` if there is none.
+fn autolink(text: &str, start: usize) -> Option<Link> {
+    let rest = text.get(start..).unwrap_or_default();
+    let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '<' | '>')).unwrap_or(0);
+    let is_closed = rest.get(end..).is_some_and(|rest| rest.starts_with('>'));
+    let url = rest.get(..end).filter(|url| is_closed && is_autolink(url))?;
+    Some(Link { url: html::resolve_character_references(url), span: start..start + end })
+}
+
+/// Returns the address in the parentheses at the start of `after`, the text after a `]` without an opening bracket. The
+/// address begins at the offset `start` of the whole text. The search for its end stops before the next `](`, so that the
+/// time is linear.
+fn unopened_destination(after: &str, start: usize) -> Option<Link> {
+    let rest = after.strip_prefix('(')?;
+    let rest = rest.split_once("](").map_or(rest, |(first, _)| first);
+    destination(rest, start)
+}
+
+/// Adds a link or, with `is_image`, an image to the result. `label` is the span in `text` of the link's text or of the
 /// image's alternative text.
-fn add_reference(text: &str, markup: &mut Markup, image: bool, label: &Range<usize>, link: Link) {
+fn add_reference(text: &str, markup: &mut Markup, is_image: bool, label: &Range<usize>, link: Link) {
     // This limit is greater than the number of links that are returned, since duplicates are removed later.
     if markup.links.len() + markup.images.len() > 2 * MAX_FINDINGS {
         return;
     }
-    if image {
+    if is_image {
         // The label of an image that contains others repeats all of their labels, so its length is bounded: to
         // `MAX_ALT` bytes, or to the last whole character within them.
         let label = label.start..label.end.min(label.start + MAX_ALT);

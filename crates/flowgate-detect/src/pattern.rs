@@ -101,6 +101,13 @@ impl DetectionRule {
         };
         group.map(|group| group.range())
     }
+
+    /// Returns whether a match satisfies all conditions of the rule.
+    fn accepts(&self, matched: PatternMatch<'_>) -> bool {
+        (self.check)(matched)
+            && (self.near.is_empty() || matched.follows_phrase(self.near))
+            && (self.min_entropy == 0.0 || entropy(matched.text) >= self.min_entropy)
+    }
 }
 
 /// A match of a rule, with the text around it.
@@ -199,9 +206,7 @@ impl CompiledRules {
                     Some(PatternMatch { whole: text, text: text.get(span)?, start: group.start })
                 });
                 let accepted = matched.filter(|matched| {
-                    (rule.check)(*matched)
-                        && (rule.near.is_empty() || matched.follows_phrase(rule.near))
-                        && (rule.min_entropy == 0.0 || entropy(matched.text) >= rule.min_entropy)
+                    rule.accepts(*matched)
                         && findings.insert(Finding { kind: rule.kind, span: matched.span() })
                 });
                 // After a finding, the search continues at its end. A rejected match may overlap a valid one, so the

@@ -241,19 +241,25 @@ pub fn shell_code(text: &str) -> ShellCode {
     issues.sort_by_key(order);
     issues.dedup();
     if issues.len() > MAX_FINDINGS {
-        // The findings that a part is not read are kept first, then the errors, then the warnings.
-        issues.sort_by_key(|issue| {
-            std::cmp::Reverse((issue.kind == UnsafeCommandKind::Unreadable, issue.severity))
-        });
-        issues.truncate(MAX_FINDINGS - 1);
-        issues.push(UnsafeCommand {
-            kind: UnsafeCommandKind::Unreadable,
-            span: 0..text.len(),
-            severity: IssueSeverity::Error,
-        });
+        drop_least_important(&mut issues, text.len());
         issues.sort_by_key(order);
     }
     ShellCode { commands, unread, issues }
+}
+
+/// Removes the least important issues, so that with the one that reports the removal, [`MAX_FINDINGS`] remain. `length`
+/// is the length of the script.
+fn drop_least_important(issues: &mut Vec<UnsafeCommand>, length: usize) {
+    // The findings that a part is not read are kept first, then the errors, then the warnings.
+    issues.sort_by_key(|issue| {
+        std::cmp::Reverse((issue.kind == UnsafeCommandKind::Unreadable, issue.severity))
+    });
+    issues.truncate(MAX_FINDINGS - 1);
+    issues.push(UnsafeCommand {
+        kind: UnsafeCommandKind::Unreadable,
+        span: 0..length,
+        severity: IssueSeverity::Error,
+    });
 }
 
 #[cfg(test)]

@@ -73,15 +73,17 @@ pub fn find_hidden(text: &str) -> Vec<Finding> {
             // Joiners belong to emoji and to joining scripts such as Arabic; after ASCII or a letter of the scripts
             // that `script` lists, which need none, they are hidden text.
             "ZERO_WIDTH" => {
-                !matches!(c, '\u{200c}' | '\u{200d}') || before.is_ascii() || script(before).is_some()
+                let is_joiner = matches!(c, '\u{200c}' | '\u{200d}');
+                !is_joiner || before.is_ascii() || script(before).is_some()
             }
             _ => true,
         });
         if c == '\u{1f3f4}' {
             flag_end = end + flag_tags_length(text.get(end..).unwrap_or_default());
         }
-        let joined = findings.last_mut().filter(|last| last.span.end == at && Some(last.kind) == kind);
-        match (joined, kind) {
+        // The finding that this character extends, if it continues a run.
+        let run = findings.last_mut().filter(|last| last.span.end == at && Some(last.kind) == kind);
+        match (run, kind) {
             (Some(last), _) => last.span.end = end,
             (None, Some(kind)) => findings.push(Finding { kind, span: at..end }),
             (None, None) => {}
@@ -122,7 +124,8 @@ fn flag_tags_length(text: &str) -> usize {
 pub fn decode_hidden(text: &str) -> String {
     let of_tags = text.chars().filter(|c| is_tag(*c)).filter_map(|c| char::from_u32(c as u32 - 0xe0000));
     let plain: String = of_tags.filter(|c| !c.is_control()).collect();
-    // Bytes 0 to 15 are the first sixteen selectors, 16 to 255 the supplement.
+    // Each selector encodes one byte: those from U+FE00 to U+FE0F the bytes 0 to 15, and those from U+E0100 on the
+    // bytes 16 to 255.
     let bytes: Vec<u8> = find_hidden(text)
         .into_iter()
         .filter(|finding| finding.kind == "VARIATION_SELECTORS")

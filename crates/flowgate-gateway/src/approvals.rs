@@ -331,17 +331,7 @@ impl ApprovalService {
         // `void` are earlier approvals of the same call: the external state has changed since, so the new question
         // makes them void.
         let record = |void: &[String]| {
-            let voided_entries = void.iter().map(|_| {
-                let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
-                let cause = "the external state that the call refers to has changed".to_owned();
-                recorder::void_approval_entry(
-                    client,
-                    conversation,
-                    VoidedCall { tool, digest, reasons: Vec::new(), cause },
-                )
-            });
-            let mut entries: Vec<AuditEntry> = voided_entries.collect();
-            entries.push(recorder::question_entry(client, conversation, ask, shown));
+            let entries = question_entries(client, conversation, ask, void.len(), shown);
             self.recorder.record_redacting(&entries, key)
         };
         let (id, is_new) = match self.store.ask(&new, record).await? {
@@ -406,6 +396,7 @@ impl ApprovalService {
     async fn await_answer(&self, context: ApprovalContext<'_>, asked: ApprovalReference) -> ApprovalOutcome {
         let ApprovalContext { client, conversation, presence, .. } = context;
         let until = Instant::now() + self.settings.wait;
+        // Whether the last reading of the question failed.
         let mut is_failing = false;
         let mut question_changes = self.question_changes.subscribe();
         let decision = loop {
@@ -414,21 +405,13 @@ impl ApprovalService {
             let (state, is_granted) = match self.store.question(&asked.id).await {
                 Ok(question) => {
                     is_failing = false;
-                    question.map_or((None, false), |question| {
-                        // If certain people must all approve, an allowed question allows nothing while the approval of
-                        // one of them is missing.
-                        let is_allowed = question.state == QuestionState::Allowed;
-                        let state = match is_allowed && !question.missing_approvers().is_empty() {
-                            true => QuestionState::Void,
-                            false => question.state,
-                        };
-                        (Some(state), question.is_granted)
-                    })
+                    let state = question.as_ref().map(awaited_state);
+                    (state, question.is_some_and(|question| question.is_granted))
                 }
                 Err(error) => {
                     // The next reading is retried, but the operator may have to act on the cause. One line for each
                     // failure, not for each reading.
-                    if !std::mem::replace(&mut is_failing, true) {
+                    if !is_failing {
                         let fields = vec![
                             ("conversation", conversation.into()),
                             ("question", asked.id.as_str().into()),
@@ -437,6 +420,7 @@ impl ApprovalService {
                             format!("the decision of a question cannot be read, so its call waits: {error}");
                         self.log.write(log::LogEvent::Failure, &client.name, fields, &sentence);
                     }
+                    is_failing = true;
                     (Some(QuestionState::Open), false)
                 }
             };
@@ -535,6 +519,33 @@ impl ApprovalService {
         let allowed = self.store.expire(millis(retention)).await?;
         self.record_void(&allowed, "the approval was not used in time")
     }
+}
+
+/// Returns the entries of the audit log about a new question with the content `shown`: first one for each of the
+/// `voided_count` earlier approvals of the same call that the question makes void, then the question.
+fn question_entries(
+    client: &ClientSettings,
+    conversation: &str,
+    ask: &ApprovalRequest,
+    voided_count: usize,
+    shown: Value,
+) -> Vec<AuditEntry> {
+    let mut entries = Vec::new();
+    for _ in 0..voided_count {
+        let (tool, digest) = (ask.tool.clone(), ask.digest.clone());
+        let cause = "the external state that the call refers to has changed".to_owned();
+        let voided = VoidedCall { tool, digest, reasons: Vec::new(), cause };
+        entries.push(recorder::void_approval_entry(client, conversation, voided));
+    }
+    entries.push(recorder::question_entry(client, conversation, ask, shown));
+    entries
+}
+
+/// Returns the state of a question for the request that waits for it. If certain people must all approve, an allowed
+/// question counts as void while the approval of one of them is missing: it allows nothing.
+fn awaited_state(question: &StoredQuestion) -> QuestionState {
+    let is_allowed = question.state == QuestionState::Allowed;
+    if is_allowed && !question.missing_approvers().is_empty() { QuestionState::Void } else { question.state }
 }
 
 /// Converts a time span to milliseconds, at most [`MAX_MILLIS`].

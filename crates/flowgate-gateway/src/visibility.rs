@@ -70,10 +70,7 @@ pub fn client_advice(client: &ClientSettings) -> Vec<VisibilityAdvice> {
     if policy.is_rules_only() || client.upstream.is_none() {
         return Vec::new();
     }
-    let mut conversation = match example_conversation(client) {
-        Some(conversation) => conversation,
-        None => return Vec::new(),
-    };
+    let Some(mut conversation) = example_conversation(client) else { return Vec::new() };
     // The client as the guard knows it: which of its messages count as typed by a person, and which messages are
     // pinned.
     let mut sender = history::ClientProfile {
@@ -221,21 +218,7 @@ pub(crate) fn header(
     let mut tool_advice = "label-lower";
     // 0: from the first item of the conversation on.
     for item in conversation.hidden_items(sender, 0) {
-        let is_derivable = match (&item.what, item.cause) {
-            // The client itself has sent its tools and the schema of the reply.
-            (HiddenItemKind::Tool(_), _) | (HiddenItemKind::Format, HidingCause::Labelled) => true,
-            // The configuration, the policy and the client's request determine these causes.
-            (
-                _,
-                HidingCause::NotPinned
-                | HidingCause::NotInteractive
-                | HidingCause::Hole
-                | HidingCause::Unlabelled,
-            ) => true,
-            // These causes depend on the content of the conversation and its labels, which the header must not reveal.
-            (_, HidingCause::Labelled | HidingCause::Repeated | HidingCause::Unknown) => false,
-        };
-        if !is_derivable {
+        if !is_derivable(&item) {
             continue;
         }
         let VisibilityAdvice { id, .. } = advice(&item, client);
@@ -269,6 +252,24 @@ pub(crate) fn header(
         }
     }
     to_ascii(&Value::Object(explanation).to_string())
+}
+
+/// Returns whether the configuration, the policy and the client's own request determine that an item is hidden.
+fn is_derivable(item: &HiddenItem) -> bool {
+    match (&item.what, item.cause) {
+        // The client itself has sent its tools and the schema of the reply.
+        (HiddenItemKind::Tool(_), _) | (HiddenItemKind::Format, HidingCause::Labelled) => true,
+        // The configuration, the policy and the client's request determine these causes.
+        (
+            _,
+            HidingCause::NotPinned
+            | HidingCause::NotInteractive
+            | HidingCause::Hole
+            | HidingCause::Unlabelled,
+        ) => true,
+        // These causes depend on the content of the conversation and its labels, which the header must not reveal.
+        (_, HidingCause::Labelled | HidingCause::Repeated | HidingCause::Unknown) => false,
+    }
 }
 
 /// Returns the name of a kind of hidden items in the header for clients and in the operator's log.

@@ -179,7 +179,8 @@ impl HeadDestinations {
             .map(|address| HeadDestinationKind::Server { agent: http_client(&address.authorities), address });
         let (mut destinations, mut stop_senders) = (Vec::new(), Vec::new());
         for to in file.into_iter().chain(server) {
-            let (is_file, destination) = (matches!(to, HeadDestinationKind::File(_)), new_destination(to));
+            let is_file = matches!(to, HeadDestinationKind::File(_));
+            let destination = new_destination(to);
             if is_file {
                 let delivered = destination.deliver();
                 // The failure of a file that is not required is logged, and the thread retries the delivery.

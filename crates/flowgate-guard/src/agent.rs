@@ -20,7 +20,7 @@ use flowgate_lm::chat::{Completion, Request};
 use flowgate_lm::{BoxFuture, ChatModel, Delta, Error, Listener};
 use serde_json::Value;
 
-use crate::approve::{Approver, Decision};
+use crate::approve::{ApprovalRequest, Approver, Decision};
 use crate::conversation::{Conversation, Need, ToolAnswer, Turn};
 use crate::links::StreamCleaner;
 use crate::view::View;
@@ -336,23 +336,8 @@ impl Agent<'_> {
                     Err(_) => conversation.fail_fill(),
                 },
                 Need::Approve(request) => {
-                    let asked_at = (self.clock)();
-                    let decision = self.approver.decide(&request).await;
-                    let in_time = (self.clock)().saturating_sub(asked_at) <= request.expires;
-                    match decision {
-                        Decision::Undecided if in_time => return Ok(conversation.postpone()),
-                        // A decision that is late, or that the observer cannot prepare for, counts as no answer.
-                        decision => {
-                            // An approved call is judged again, by the current labels of the stores.
-                            let has_current_state = !decision.allows()
-                                || self.observer.before_decision(conversation).await.is_ok();
-                            let is_valid = in_time && has_current_state;
-                            conversation.accept_decision(if is_valid {
-                                decision
-                            } else {
-                                Decision::Unanswered
-                            });
-                        }
+                    if let Some(postponed) = self.ask_approver(conversation, &request).await {
+                        return Ok(postponed);
                     }
                 }
                 Need::Run(_) if self.observer.is_cancelled() => {
@@ -385,6 +370,28 @@ impl Agent<'_> {
                 }
             }
         }
+    }
+
+    /// Asks the approver, and passes the decision to the conversation. If the approver postpones the decision, returns
+    /// the turn, which then waits for it.
+    async fn ask_approver(
+        &mut self,
+        conversation: &mut Conversation,
+        request: &ApprovalRequest,
+    ) -> Option<Turn> {
+        let asked_at = (self.clock)();
+        let decision = self.approver.decide(request).await;
+        let in_time = (self.clock)().saturating_sub(asked_at) <= request.expires;
+        if in_time && matches!(decision, Decision::Undecided) {
+            return Some(conversation.postpone());
+        }
+        // An approved call is judged again, by the current labels of the stores.
+        let has_current_state =
+            !decision.allows() || self.observer.before_decision(conversation).await.is_ok();
+        // A decision that is late, or that the observer cannot prepare for, counts as no answer.
+        let is_valid = in_time && has_current_state;
+        conversation.accept_decision(if is_valid { decision } else { Decision::Unanswered });
+        None
     }
 
     /// Queries the model, and passes its text to the observer while it is generated, as far as `cleaner` releases it:

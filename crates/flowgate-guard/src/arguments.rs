@@ -83,27 +83,27 @@ impl<'s> SchemaWalker<'s> {
                 let schemas = self.referenced_schemas(schemas)?;
                 for (index, item) in items.iter().enumerate() {
                     self.spend(1)?;
-                    // `prefixItems`, or `items` if it is a list, has one schema for each position. `items` or
-                    // `additionalItems`, if it is an object, is a schema for all items. Both kinds may apply.
-                    let schemas_of_item = |schema: &&'s Value| {
-                        let by_position = schema.get("prefixItems").or(schema.get("items"));
-                        let positioned =
-                            by_position.and_then(Value::as_array).and_then(|schemas| schemas.get(index));
-                        let common = ["items", "additionalItems"].map(|key| schema.get(key));
-                        common
-                            .into_iter()
-                            .flatten()
-                            .filter(|common| common.is_object())
-                            .chain(positioned)
-                            .collect::<Vec<_>>()
-                    };
-                    let schemas_of_item: Vec<&Value> = schemas.iter().flat_map(schemas_of_item).collect();
-                    self.check_value(item, &schemas_of_item)?;
+                    self.check_value(item, &Self::schemas_of_item(&schemas, index))?;
                 }
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the schemas that `schemas`, the schemas of a list, contain for its item at `index`.
+    fn schemas_of_item(schemas: &[&'s Value], index: usize) -> Vec<&'s Value> {
+        let mut of_item: Vec<&'s Value> = Vec::new();
+        for &schema in schemas {
+            // `items` or `additionalItems`, if it is an object, is a schema for all items.
+            for key in ["items", "additionalItems"] {
+                of_item.extend(schema.get(key).filter(|common| common.is_object()));
+            }
+            // `prefixItems`, or `items` if it is a list, has one schema for each position. Both kinds may apply.
+            let by_position = schema.get("prefixItems").or(schema.get("items")).and_then(Value::as_array);
+            of_item.extend(by_position.and_then(|positions| positions.get(index)));
+        }
+        of_item
     }
 
     /// Checks the names of one object and of the values in it. A declared name is allowed. An undeclared name must
@@ -124,28 +124,25 @@ impl<'s> SchemaWalker<'s> {
         let mut folded_undeclared = BTreeSet::new();
         for (name, value) in object {
             self.spend(1)?;
-            let declared_schemas = declared.get(name.as_str());
             // A tool distinguishes the names that it declares, however similar they are.
-            if declared_schemas.is_none() && folded_declared.contains(&fold_case_and_separators(name)) {
+            if let Some(declared_schemas) = declared.get(name.as_str()) {
+                self.check_value(value, declared_schemas)?;
+                continue;
+            }
+            if folded_declared.contains(&fold_case_and_separators(name)) {
                 return Err(VARIANT);
             }
-            if declared_schemas.is_none() && !folded_undeclared.insert(fold_case(name)) {
+            if !folded_undeclared.insert(fold_case(name)) {
                 return Err(DUPLICATE);
             }
-            match declared_schemas {
-                Some(schemas) => self.check_value(value, schemas)?,
-                None => {
-                    // The patterns are not evaluated: each of their schemas may apply to an undeclared name.
-                    let undeclared_schemas = |schema: &&'s Value| {
-                        let patterns = schema.get("patternProperties").and_then(Value::as_object);
-                        patterns.into_iter().flat_map(Map::values).chain(schema.get("additionalProperties"))
-                    };
-                    let undeclared_schemas: Vec<&Value> =
-                        schemas.iter().flat_map(undeclared_schemas).collect();
-                    self.spend(undeclared_schemas.len())?;
-                    self.check_value(value, &undeclared_schemas)?;
-                }
-            }
+            // The patterns are not evaluated: each of their schemas may apply to an undeclared name.
+            let undeclared_schemas = |schema: &&'s Value| {
+                let patterns = schema.get("patternProperties").and_then(Value::as_object);
+                patterns.into_iter().flat_map(Map::values).chain(schema.get("additionalProperties"))
+            };
+            let undeclared_schemas: Vec<&Value> = schemas.iter().flat_map(undeclared_schemas).collect();
+            self.spend(undeclared_schemas.len())?;
+            self.check_value(value, &undeclared_schemas)?;
         }
         Ok(())
     }

@@ -119,21 +119,27 @@ impl Catalogue {
                     Some(monitor.push(TraceEntry::from(description))?.0)
                 }
             };
-            // An argument may be left to a slot if it is payload, or if a consent or an endorsement names it. An
-            // endorsement checks the form of the value, so arguments that only an endorsement names are kept
-            // separately.
-            let mut slots = monitor.payload_arguments(&offered.tool);
-            slots.extend(monitor.consent_arguments(&offered.tool));
-            let mut endorsed = monitor.endorsed_arguments(&offered.tool);
-            endorsed.retain(|argument, _| !slots.contains(argument));
-            slots.extend(endorsed.keys().cloned());
-            slots.sort();
-            slots.dedup();
+            let (slots, endorsed) = Self::slot_arguments(monitor, &offered.tool);
             let name = unique_name(&offered.tool, &taken);
             taken.insert(name.clone());
             self.entries.push(CatalogueEntry { offered, name, event, slots, endorsed });
         }
         Ok(())
+    }
+
+    /// Returns the arguments of a tool that may be left to a slot, [`CatalogueEntry::slots`], and those of them that
+    /// only an endorsement permits, [`CatalogueEntry::endorsed`].
+    fn slot_arguments(monitor: &Monitor, tool: &Tool) -> (Vec<String>, BTreeMap<String, u32>) {
+        // An argument may be left to a slot if it is payload, or if a consent or an endorsement names it. An
+        // endorsement checks the form of the value, so arguments that only an endorsement names are kept separately.
+        let mut slots = monitor.payload_arguments(tool);
+        slots.extend(monitor.consent_arguments(tool));
+        let mut endorsed = monitor.endorsed_arguments(tool);
+        endorsed.retain(|argument, _| !slots.contains(argument));
+        slots.extend(endorsed.keys().cloned());
+        slots.sort();
+        slots.dedup();
+        (slots, endorsed)
     }
 
     /// Returns the tools that may be offered in a view at `label`.
@@ -269,6 +275,7 @@ fn unique_name(tool: &Tool, taken: &HashSet<String>) -> String {
         name.truncate(MAX_NAME - mark.len() - 1);
         name = format!("{name}_{mark}");
     }
+    // The first name that is not taken: the name itself, or the name, cut to fit, with the number 2, 3 and so on.
     let mut free = name.clone();
     for number in 2_usize.. {
         if !taken.contains(&free) {

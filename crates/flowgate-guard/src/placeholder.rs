@@ -51,7 +51,7 @@ pub(crate) fn find(text: &str, hidden_count: usize) -> Vec<Placeholder> {
         // The text is complete (`true`): no more text follows that could complete a placeholder.
         if may_read
             && let PlaceholderMatch::Placeholders(placeholders) =
-                read_placeholder(&chars, index, text.len(), (true, hidden_count))
+                read_placeholder(&chars, index, text.len(), true, hidden_count)
         {
             found.extend(placeholders);
         }
@@ -98,15 +98,26 @@ fn decode_escape(chars: &[RenderedChar], at: usize) -> Option<(u32, usize)> {
         u32::from_str_radix(&digits, radix).ok().map(|code| (code, digits.len()))
     };
     let (code, length) = match (c(0)?, c(1)?) {
-        ('%', _) => number(1, 16, 2).filter(|(_, length)| *length == 2).map(|(code, _)| (code, 3)),
-        ('&', '#') => {
-            let (from, radix) = if matches!(c(2), Some('x' | 'X')) { (3, 16) } else { (2, 10) };
-            let (code, length) = number(from, radix, 6)?;
-            (c(from + length) == Some(';')).then_some((code, from + length + 1))
+        ('%', _) => {
+            let (code, digits) = number(1, 16, 2)?;
+            if digits != 2 {
+                return None;
+            }
+            (code, 3)
         }
-        _ => None,
-    }?;
-    (0x20..0x7f).contains(&code).then_some((code, length))
+        ('&', '#') => {
+            let is_hexadecimal = matches!(c(2), Some('x' | 'X'));
+            let (from, radix) = if is_hexadecimal { (3, 16) } else { (2, 10) };
+            let (code, digits) = number(from, radix, 6)?;
+            if c(from + digits) != Some(';') {
+                return None;
+            }
+            (code, from + digits + 1)
+        }
+        _ => return None,
+    };
+    let is_printable_ascii = (0x20..0x7f).contains(&code);
+    is_printable_ascii.then_some((code, length))
 }
 
 /// The longest escape, in characters.
@@ -234,9 +245,9 @@ impl StreamNeutralizer {
         let mut chars = decoded_chars(&self.pending);
         // The text is processed up to `end`: an incomplete escape at the end waits for its remaining characters.
         let tail = chars.len().saturating_sub(LONGEST_ESCAPE);
-        let cut = (tail..chars.len()).find(|at| may_be_escape(&chars, *at));
-        let end = cut.and_then(|cut| chars.get(cut)).map_or(self.pending.len(), |cut| cut.start);
-        chars.truncate(cut.unwrap_or(chars.len()));
+        let escape = (tail..chars.len()).find(|at| may_be_escape(&chars, *at));
+        let end = escape.and_then(|at| chars.get(at)).map_or(self.pending.len(), |first| first.start);
+        chars.truncate(escape.unwrap_or(chars.len()));
         // Up to `at`, the text is written already; from `held_from` on, it waits for the next piece.
         let (mut written, mut at, mut held_from) = (String::new(), 0, end);
         for (index, first) in chars.iter().enumerate() {
@@ -245,12 +256,12 @@ impl StreamNeutralizer {
                 continue;
             }
             // A placeholder without brackets must begin a word, and the word may have begun in an earlier piece.
-            let is_inside = index == 0 && !is_opening(first.c) && self.before.is_some_and(is_word);
-            if is_inside || !may_begin(&chars, index, self.hidden_count) {
+            let is_inside_word = index == 0 && !is_opening(first.c) && self.before.is_some_and(is_word);
+            if is_inside_word || !may_begin(&chars, index, self.hidden_count) {
                 continue;
             }
             // `false`: the text is not complete, since more may follow.
-            match read_placeholder(&chars, index, self.pending.len(), (false, self.hidden_count)) {
+            match read_placeholder(&chars, index, self.pending.len(), false, self.hidden_count) {
                 PlaceholderMatch::Placeholders(placeholders) => {
                     for placeholder in placeholders {
                         written.push_str(self.pending.get(at..placeholder.start).unwrap_or_default());
@@ -267,6 +278,7 @@ impl StreamNeutralizer {
             }
         }
         written.push_str(self.pending.get(at..held_from).unwrap_or_default());
+        // The last character before the text that waits.
         self.before = chars
             .iter()
             .rev()
@@ -366,6 +378,41 @@ impl PlaceholderReader<'_> {
         Some((at + 1 + digits.len(), digits))
     }
 
+    /// Skips the optional words between `hidden` and the name, from `at` on, and returns the index after them. A word
+    /// that the end of the text cuts off is skipped, too.
+    fn skip_optional_words(&self, mut at: usize) -> usize {
+        for word in ["region", "text", "placeholder", "value"] {
+            let has_word = word
+                .chars()
+                .enumerate()
+                .all(|(i, letter)| self.char_at(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
+            if has_word && self.char_at(at).is_some() {
+                at = self.skip(at + word.len(), is_separator);
+            }
+        }
+        at
+    }
+
+    /// Reads further names in the same brackets, on the same line, from `at` on, the index after a name. Adds their
+    /// placeholders to `found`, and returns the index after the last name.
+    fn read_further_names(&self, mut at: usize, found: &mut Vec<Placeholder>) -> usize {
+        loop {
+            let mut next = self.skip(at, |c| is_separator(c) && c != '\n' || matches!(c, ',' | ';' | '&'));
+            if "and".chars().enumerate().all(|(i, letter)| self.char_at(next + i) == Some(letter)) {
+                next = self.skip(next + 3, char::is_whitespace);
+            }
+            let Some((end, digits)) = self.read_name(next) else { return at };
+            let is_separated = next > at;
+            let is_part_of_word = self.char_at(end).is_some_and(char::is_alphanumeric);
+            if !is_separated || digits.is_empty() || is_part_of_word {
+                return at;
+            }
+            let start = self.chars.get(next).map_or(0, |rendered| rendered.start);
+            found.push(Placeholder { start, end: self.end_of(end - 1), name: region_name(&digits) });
+            at = end;
+        }
+    }
+
     /// Returns the byte offset after a character.
     fn end_of(&self, index: usize) -> usize {
         self.chars.get(index).map_or(0, |rendered| rendered.end.max(rendered.start))
@@ -387,7 +434,8 @@ fn read_placeholder(
     chars: &[RenderedChar],
     open: usize,
     length: usize,
-    (is_whole, hidden_count): (bool, usize),
+    is_whole: bool,
+    hidden_count: usize,
 ) -> PlaceholderMatch {
     let Some(first) = chars.get(open) else { return PlaceholderMatch::No };
     let (start, limit) = (first.start, first.start + MAX_LENGTH);
@@ -434,15 +482,7 @@ fn read_placeholder(
     if is_bare && at == word_end {
         return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     }
-    for word in ["region", "text", "placeholder", "value"] {
-        let has_word = word
-            .chars()
-            .enumerate()
-            .all(|(i, letter)| reader.char_at(at + i).is_none_or(|c| c.eq_ignore_ascii_case(&letter)));
-        if has_word && reader.char_at(at).is_some() {
-            at = reader.skip(at + word.len(), is_separator);
-        }
-    }
+    at = reader.skip_optional_words(at);
     let Some((end, digits)) = reader.read_name(at) else {
         return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     };
@@ -459,23 +499,7 @@ fn read_placeholder(
         // Without brackets, `hidden h2` is a placeholder only if the view has such a region.
         return if is_known(&digits) { PlaceholderMatch::Placeholders(found) } else { PlaceholderMatch::No };
     }
-    at = end;
-    // Further names in the same brackets, on the same line.
-    loop {
-        let mut next = reader.skip(at, |c| is_separator(c) && c != '\n' || matches!(c, ',' | ';' | '&'));
-        if "and".chars().enumerate().all(|(i, letter)| reader.char_at(next + i) == Some(letter)) {
-            next = reader.skip(next + 3, char::is_whitespace);
-        }
-        let more = reader.read_name(next).filter(|(_, digits)| next > at && !digits.is_empty());
-        let Some((end, digits)) =
-            more.filter(|(end, _)| !reader.char_at(*end).is_some_and(char::is_alphanumeric))
-        else {
-            break;
-        };
-        let start = chars.get(next).map_or(start, |rendered| rendered.start);
-        found.push(Placeholder { start, end: reader.end_of(end - 1), name: region_name(&digits) });
-        at = end;
-    }
+    at = reader.read_further_names(end, &mut found);
     // The description of a region precedes the closing bracket.
     for index in at.. {
         match reader.char_at(index) {

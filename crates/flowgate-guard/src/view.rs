@@ -130,13 +130,15 @@ impl ViewBuilder<'_> {
     /// Builds the view at the bound `label` from a known beginning (`prefix`), which has the messages for the first
     /// items. Returns the view, with the state from which a longer view can be built.
     pub(crate) fn build_from(&self, label: Label, prefix: ViewPrefix) -> (View, ViewSummary) {
-        let ViewPrefix { mut messages, mut names, summary, items, tools } = prefix;
+        let ViewPrefix { mut messages, mut names, summary, items: known_items, tools: known_tools } = prefix;
+        // `shown` is the join of the labels of everything that the messages show.
         let ViewSummary { mut calls, mut shown } = summary;
         let had_hidden = !names.is_empty();
-        for item in self.items.iter().skip(items) {
+        for item in self.items.iter().skip(known_items) {
             shown = shown.join(&self.item_label(item, &label));
             match item {
                 ConversationItem::Message(event) | ConversationItem::ClientMessage(event) => {
+                    // The client knows that its own messages exist.
                     let is_known = matches!(item, ConversationItem::ClientMessage(_));
                     messages.extend(self.message(*event, is_known, &label, &mut names))
                 }
@@ -158,8 +160,8 @@ impl ViewBuilder<'_> {
         }
         // The tools of the prefix are reused unless `look` and slots are offered now and were not before.
         let has_hidden = !names.is_empty();
-        let tools =
-            tools.filter(|_| has_hidden == had_hidden).unwrap_or_else(|| self.tools(&label, has_hidden));
+        let reusable_tools = known_tools.filter(|_| has_hidden == had_hidden);
+        let tools = reusable_tools.unwrap_or_else(|| self.tools(&label, has_hidden));
         let sampling = self.sampling.clone();
         let format = self.format.and_then(|format| format.visible_at(self.monitor, &label)).cloned();
         let request = Request { messages, tools, choice: ToolChoice::Auto, sampling, format };
@@ -350,15 +352,13 @@ impl ViewBuilder<'_> {
                 }
                 // The fact that the call was permitted is hidden, so its outcome looks like a hidden refusal.
                 let schema = call.and_then(|call| call.tool()).and_then(|tool| self.schema(label, tool));
-                let hidden = HiddenContent::Text(UNANSWERED.to_owned());
-                (text(&names.hide(decided, decided, hidden, schema, || UNANSWERED.to_owned())), false)
+                (Self::hidden_text(UNANSWERED, decided, schema, names), false)
             }
             CallOutcome::Rewritten { text: rewritten, label: own } if own.flows_to(label) => {
                 (text(rewritten), false)
             }
             CallOutcome::Rewritten { text: rewritten, label: own } => {
-                let hidden = HiddenContent::Text(rewritten.clone());
-                (text(&names.hide(*own, *own, hidden, None, || rewritten.clone())), false)
+                (Self::hidden_text(rewritten, *own, None, names), false)
             }
             CallOutcome::Looked(seen) if seen.flows_to(label) => (text(SHOWN), false),
             CallOutcome::Looked(_) => (text(LOOKED), false),
@@ -368,8 +368,7 @@ impl ViewBuilder<'_> {
             // Whether the call ran is hidden, too; so a refusal looks like a hidden answer.
             CallOutcome::Refused { text: refusal, label: own, tool, .. } => {
                 let schema = tool.as_ref().and_then(|tool| self.schema(label, tool));
-                let hidden = HiddenContent::Text(refusal.clone());
-                (text(&names.hide(*own, *own, hidden, schema, || refusal.clone())), false)
+                (Self::hidden_text(refusal, *own, schema, names), false)
             }
             CallOutcome::Output(id) => {
                 let Some(event) = self.monitor.trace().event(*id) else {
@@ -382,6 +381,14 @@ impl ViewBuilder<'_> {
                 (to_parts(redactor.redacted_content(names)), redactor.is_error())
             }
         }
+    }
+
+    /// Hides a text with the label `label`, and returns what the view shows in its place. `schema` is the schema of the
+    /// text in the tool's declaration.
+    fn hidden_text(text: &str, label: Label, schema: Option<&Value>, names: &mut HiddenRegions) -> Vec<Part> {
+        let content = HiddenContent::Text(text.to_owned());
+        let placeholder = names.hide(label, label, content, schema, || text.to_owned());
+        vec![Part::Text(placeholder)]
     }
 }
 

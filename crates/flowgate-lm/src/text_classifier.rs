@@ -200,17 +200,10 @@ impl TextClassifier {
             if line.is_empty() {
                 break;
             }
-            // A label may contain spaces, so only the first two spaces divide the line.
-            let mut parts = line.splitn(3, ' ');
-            let mut float = || Some(f32::from_bits(u32::from_str_radix(parts.next()?, 16).ok()?));
-            let (scale, bias) = (float(), float());
-            let label = parts.next().filter(|label| !label.is_empty());
-            match (scale, bias, label) {
-                (Some(scale), Some(bias), Some(label)) if scale.is_finite() && bias.is_finite() => {
-                    classes.push(TextClass { label: label.to_owned(), scale, bias, weights: Vec::new() });
-                }
-                _ => return fail(number, "the line does not have the form `SCALE BIAS LABEL`"),
-            }
+            let Some(class) = Self::read_class(line) else {
+                return fail(number, "the line does not have the form `SCALE BIAS LABEL`");
+            };
+            classes.push(class);
             if classes.len() > MAX_LABELS {
                 return fail(number, &format!("there are more than {MAX_LABELS} labels"));
             }
@@ -231,6 +224,20 @@ impl TextClassifier {
             class.weights = weights.iter().map(|byte| byte.cast_signed()).collect();
         }
         Ok(Self { classes })
+    }
+
+    /// Reads a label, without its weights, from its line. `None` if the line does not have the form `SCALE BIAS LABEL`,
+    /// or if one of the two numbers is not finite.
+    fn read_class(line: &str) -> Option<TextClass> {
+        // A label may contain spaces, so only the first two spaces divide the line.
+        let mut parts = line.splitn(3, ' ');
+        let mut float = || Some(f32::from_bits(u32::from_str_radix(parts.next()?, 16).ok()?));
+        let (scale, bias) = (float()?, float()?);
+        let label = parts.next().filter(|label| !label.is_empty())?;
+        if !scale.is_finite() || !bias.is_finite() {
+            return None;
+        }
+        Some(TextClass { label: label.to_owned(), scale, bias, weights: Vec::new() })
     }
 }
 

@@ -58,29 +58,23 @@ impl Proxy {
         };
         // Clients request lists before they do anything else. A list that raised the client's label above the
         // requirement of a tool on offer would make that tool uncallable from the beginning, so such a list is hidden.
-        if running.kind.is_list() {
-            let monitor = session.monitor();
-            let labels = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
-            // `&[]`: no further tools are about to be offered.
-            let max_label = self.greatest_showable_label(monitor, &[]);
-            let may_show = labels.iter().all(|label| label.join(&answer_label).flows_to(&max_label));
-            if !self.tape.rule(may_show) {
-                let tool = &running.tool;
-                if is_watching {
-                    let why = "the label of the list does not permit showing it in a session that may call every tool; \
-                        label the output of the request, if you trust the server";
-                    self.record_withheld_answer(session, id, running);
-                    self.watch_text(WatchedSubject::Output, tool, Some(why));
-                    return vec![ProxyAction::Client(line)];
-                }
-                let note = ProxyAction::Note(format!(
-                    "the list that `{tool}` returned is hidden, since its label does not permit showing it \
-                    in a session that may call every tool; label the output of `{tool}`, if you trust the \
-                    server"
-                ));
-                return vec![note, self.record_withheld_answer(session, id, running)];
+        if running.kind.is_list() && !self.may_show_list(session.monitor(), &output, &answer_label) {
+            let tool = &running.tool;
+            if is_watching {
+                let why = "the label of the list does not permit showing it in a session that may call every tool; \
+                    label the output of the request, if you trust the server";
+                self.record_withheld_answer(session, id, running);
+                self.watch_text(WatchedSubject::Output, tool, Some(why));
+                return vec![ProxyAction::Client(line)];
             }
+            let note = ProxyAction::Note(format!(
+                "the list that `{tool}` returned is hidden, since its label does not permit showing it \
+                in a session that may call every tool; label the output of `{tool}`, if you trust the \
+                server"
+            ));
+            return vec![note, self.record_withheld_answer(session, id, running)];
         }
+        // The event of the answer, and whether the client may be shown it; `None` if the trace has no room.
         let labelled = self.record_answer(session.monitor(), output, running, answer_label);
         if labelled.is_none() {
             self.tape.note_divergence();
@@ -108,13 +102,28 @@ impl Proxy {
             ShownAnswer::Failure => error(Some(id), REFUSED, NO_ANSWER, None),
         };
         // `tells_label` says whether the client that sent the call receives the labels of answers.
-        vec![ProxyAction::Client(match labelled.filter(|_| running.tells_label) {
-            Some((event, _)) => match session.monitor().trace().event(event).map(|event| event.label) {
-                Some(label) => with_label(session.monitor(), &label, message),
-                None => message,
-            },
+        let told_label = match labelled {
+            Some((event, _)) if running.tells_label => {
+                session.monitor().trace().event(event).map(|event| event.label)
+            }
+            _ => None,
+        };
+        let message = match told_label {
+            Some(label) => with_label(session.monitor(), &label, message),
             None => message,
-        })]
+        };
+        vec![ProxyAction::Client(message)]
+    }
+
+    /// Decides whether the client may be shown a list: whether it can still call every tool on offer when its label has
+    /// risen to that of the list. `output` is the list as an event, and `answer_label` the label that the server states
+    /// for it.
+    fn may_show_list(&mut self, monitor: &Monitor, output: &Output, answer_label: &Label) -> bool {
+        let labels = monitor.labels_if_pushed([TraceEntry::from(output.clone())]);
+        // `&[]`: no further tools are about to be offered.
+        let max_label = self.greatest_showable_label(monitor, &[]);
+        let may_show = labels.iter().all(|label| label.join(answer_label).flows_to(&max_label));
+        self.tape.rule(may_show)
     }
 
     /// Adds an answer to the trace. Its label is at least `answer_label`, which the server states for it, and at least
@@ -201,10 +210,7 @@ fn split_answer(
     }
     match running.kind {
         ProxyCallKind::Tool => {
-            let count = fields.len();
-            // Fields that the output does not contain would be shown without a label, so they are removed.
-            let mut shown_fields: Map<String, Value> =
-                fields.into_iter().filter(|(name, _)| FIELDS.contains(&name.as_str())).collect();
+            let (shown_fields, is_whole) = labelled_fields(fields);
             let is_error = match shown_fields.get("isError") {
                 None => false,
                 Some(Value::Bool(is_error)) => *is_error,
@@ -214,16 +220,6 @@ fn split_answer(
                     );
                 }
             };
-            let mut is_whole = shown_fields.len() == count;
-            // A single text block is labelled by its text alone, so its other fields are removed.
-            if let Some([Value::Object(block)]) =
-                shown_fields.get_mut("content").and_then(Value::as_array_mut).map(Vec::as_mut_slice)
-                && block.get("type") == Some(&json!("text"))
-            {
-                let field_count = block.len();
-                block.retain(|key, _| matches!(key.as_str(), "type" | "text"));
-                is_whole &= block.len() == field_count;
-            }
             let content = shown_fields.get("content").cloned().unwrap_or_else(|| json!([]));
             let output = output(content, shown_fields.get("structuredContent").cloned(), is_error);
             Ok((
@@ -247,6 +243,26 @@ fn split_answer(
             Ok((output(shown_fields.clone(), None, false), ShownAnswer::Result(shown_fields)))
         }
     }
+}
+
+/// Removes the fields of a tool's result that would be shown without a label. Returns the remaining fields, and whether
+/// these are all.
+fn labelled_fields(fields: Map<String, Value>) -> (Map<String, Value>, bool) {
+    let count = fields.len();
+    // The output does not contain other fields.
+    let mut shown_fields: Map<String, Value> =
+        fields.into_iter().filter(|(name, _)| FIELDS.contains(&name.as_str())).collect();
+    let mut is_whole = shown_fields.len() == count;
+    // A single text block is labelled by its text alone, so its other fields are removed.
+    if let Some([Value::Object(block)]) =
+        shown_fields.get_mut("content").and_then(Value::as_array_mut).map(Vec::as_mut_slice)
+        && block.get("type") == Some(&json!("text"))
+    {
+        let field_count = block.len();
+        block.retain(|key, _| matches!(key.as_str(), "type" | "text"));
+        is_whole &= block.len() == field_count;
+    }
+    (shown_fields, is_whole)
 }
 
 /// Returns whether a rule forbids a pushed event, or cannot be evaluated over it.

@@ -127,9 +127,9 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         // The names of all parameters are compared with those of the protocol, to find names that a parser could
         // confuse. A tool's arguments are left out here; they are compared with the tool's schema later.
-        let is_of_protocol = |name: &str| !(method == "tools/call" && name == "arguments");
+        let is_arguments_of_tool = |name: &str| method == "tools/call" && name == "arguments";
         let compared = params.iter().map(|(name, value)| {
-            (name.clone(), if is_of_protocol(name) { value.clone() } else { Value::Null })
+            (name.clone(), if is_arguments_of_tool(name) { Value::Null } else { value.clone() })
         });
         if let Err(AmbiguousArgumentsError { message, advice }) =
             arguments::check(&compared.collect(), &PARAMETERS)
@@ -205,9 +205,9 @@ impl Proxy {
         let answered_question = self.take_retry(&mut params);
         // `judge_round` refuses an invalid continuation.
         let continuation = self.take_continuation(&mut params);
-        // `TASK` is a field that would turn the call into a task, and the reason for the refusal.
-        if params.contains_key(TASK.0) {
-            return refuse("malformed", TASK.1);
+        let (task_field, why_no_tasks) = TASK;
+        if params.contains_key(task_field) {
+            return refuse("malformed", why_no_tasks);
         }
         let Some(name) = params.get("name").and_then(Value::as_str).map(str::to_owned) else {
             return refuse("malformed", "the call names no tool; write its name as `name`");
@@ -225,8 +225,8 @@ impl Proxy {
         if let Some((question, answer)) = answered_question {
             return self.handle_retry(session.monitor(), id, question, &name, &arguments, &answer);
         }
-        let objection = match self.listing.schema_of(&name).map(|schema| arguments::check(&arguments, schema))
-        {
+        // The kind of the refusal, and its text.
+        let refusal = match self.listing.schema_of(&name).map(|schema| arguments::check(&arguments, schema)) {
             Some(Ok(())) => None,
             Some(Err(AmbiguousArgumentsError { message, advice })) => {
                 Some(("malformed", format!("{message}; {advice}")))
@@ -236,9 +236,10 @@ impl Proxy {
                 Some(("undeclared", says.to_owned()))
             }
         };
-        let objection = match objection {
+        let objection = match refusal {
             Some((kind, says)) if !self.is_watching() => return refuse(kind, &says),
-            objection => objection.map(|(_, says)| says),
+            Some((_, says)) => Some(says),
+            None => None,
         };
         let (method, tool, progress) = ("tools/call".to_owned(), self.tool(&name), progress_token(&params));
         let pending = JudgedRequest {
@@ -358,20 +359,7 @@ impl Proxy {
             params
                 .extend(arguments.shift_remove(RESPONSES).map(|responses| (RESPONSES.to_owned(), responses)));
         }
-        // Notifications are forwarded only for the resources that are remembered here. Above the limit, the request is
-        // sent, but its notifications are dropped.
-        let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
-        match (method.as_str(), uri) {
-            ("resources/subscribe", Some(uri))
-                if self.subscribed.len() < self.settings.limits.outstanding =>
-            {
-                self.subscribed.insert(uri);
-            }
-            ("resources/unsubscribe", Some(uri)) => {
-                self.subscribed.remove(&uri);
-            }
-            _ => {}
-        }
+        self.note_subscription(&method, &arguments);
         if kind == ProxyCallKind::Tool {
             // From now on, a tool that is not yet listed counts as new.
             self.listing.freeze_initial_list();
@@ -384,6 +372,22 @@ impl Proxy {
         let running = RunningCall { tool, call_id, kind, progress, has_raised: false, tells_label, sent };
         self.client_requests.insert(id, PendingClientRequest::Call(running));
         vec![ProxyAction::Server(request)]
+    }
+
+    /// Remembers the resource to which a sent request subscribes, or forgets the one from which it unsubscribes; does
+    /// nothing for other requests. Notifications are forwarded only for the resources that are remembered. Above the
+    /// limit, the request is sent, but its notifications are dropped.
+    fn note_subscription(&mut self, method: &str, arguments: &Map<String, Value>) {
+        let Some(uri) = arguments.get("uri").and_then(Value::as_str) else { return };
+        match method {
+            "resources/subscribe" if self.subscribed.len() < self.settings.limits.outstanding => {
+                self.subscribed.insert(uri.to_owned());
+            }
+            "resources/unsubscribe" => {
+                self.subscribed.remove(uri);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -144,17 +144,22 @@ impl Proxy {
         let asks_person = fits_dialog && (pending.can_retry || self.can_elicit);
         let may_ask = self.questions.allows_question(self.settings.questions)
             && (pending.can_retry || self.open_elicitations() < MAX_OPEN);
-        // Whether an elicitation is possible.
-        let asks_client = fits_dialog && self.can_elicit;
-        let way = match () {
-            () if asks_person && !may_ask => ProxyRuling::Unasked,
-            // The client sends the person's answer with a repetition of the call, so no request stays open here.
-            () if fits_dialog && pending.can_retry => ProxyRuling::AskedInAnswer,
-            () if !has_room || !(asks_client || self.settings.asks_elsewhere) => ProxyRuling::Unaskable,
-            () if asks_client => ProxyRuling::AskedAtClient,
-            () => ProxyRuling::AskedElsewhere,
+        let can_elicit_here = fits_dialog && self.can_elicit;
+        let way = if asks_person && !may_ask {
+            ProxyRuling::Unasked
+        } else if fits_dialog && pending.can_retry {
+            // The client sends the person's answer with a repetition of the call, so no request stays open here, and
+            // `has_room` does not matter.
+            ProxyRuling::AskedInAnswer
+        } else if !has_room || !(can_elicit_here || self.settings.asks_elsewhere) {
+            ProxyRuling::Unaskable
+        } else if can_elicit_here {
+            ProxyRuling::AskedAtClient
+        } else {
+            ProxyRuling::AskedElsewhere
         };
-        let asks_client = match self.tape.choose(way) {
+        // While inputs of an earlier conversation are processed again, `choose` returns the recorded way.
+        let is_at_client = match self.tape.choose(way) {
             ProxyRuling::Unasked => {
                 let refusal = self.asked_refusal(monitor, TOO_MANY, &question);
                 return vec![self.flood_note(&pending), refusal::refusal_answer(&id, pending.kind, &refusal)];
@@ -173,7 +178,7 @@ impl Proxy {
             }
         };
         let question_id = self.generated_id();
-        let out = match asks_client {
+        let out = match is_at_client {
             true => ProxyAction::Client(request(
                 &question_id,
                 ELICIT,
@@ -181,12 +186,12 @@ impl Proxy {
             )),
             false => ProxyAction::Ask(question_id.value().as_str().unwrap_or_default().to_owned()),
         };
-        if asks_client {
+        if is_at_client {
             // The question counts as asked; its outcome is counted when the client answers or cancels.
             self.questions.count(Decision::Undecided);
         }
         self.client_requests.insert(id.clone(), PendingClientRequest::Waiting);
-        let (pending, is_at_client) = (Box::new(pending), asks_client);
+        let pending = Box::new(pending);
         self.outgoing_requests
             .insert(question_id, OutgoingRequest::Person { question, id, pending, is_at_client });
         vec![out]
@@ -372,31 +377,7 @@ impl Proxy {
         self.client_requests.remove(&id);
         let refusal = match decision {
             ProxyDecision::AllowOnce | ProxyDecision::AllowByAll => {
-                let permitted = match question {
-                    AskedCall::Open(question) => {
-                        // The caller vouches that everybody has approved whom the question names.
-                        let approvers = match decision {
-                            ProxyDecision::AllowByAll => question.approvers(),
-                            _ => Vec::new(),
-                        };
-                        let permit = monitor.approve_by(*question, &approvers);
-                        let authorized = permit.and_then(|permit| monitor.redeem(permit));
-                        // Records whether the call runs, for a later change of the policy.
-                        self.tape.rule(authorized.is_ok());
-                        match authorized {
-                            Ok(authorized) => Ok(PermittedRequest::from(&authorized)),
-                            Err(denial) => Err(self.judgement_refusal(monitor, "deny", denial.judgement())),
-                        }
-                    }
-                    // A call of an earlier policy: the record says whether the call ran. That policy may have denied it
-                    // in spite of the approval.
-                    AskedCall::Earlier(entry) => {
-                        let has_run = self.tape.is_following() && self.tape.rule(false);
-                        let permitted = has_run.then(|| self.record_earlier_call(monitor, *entry)).flatten();
-                        permitted.ok_or_else(|| self.earlier_refusal(monitor))
-                    }
-                };
-                match permitted {
+                match self.permit_approved(monitor, question, decision) {
                     Ok(permitted) => return self.run(id, permitted, pending),
                     Err(refusal) => refusal,
                 }
@@ -417,6 +398,40 @@ impl Proxy {
             }
         };
         vec![refusal::refusal_answer(&id, pending.kind, &refusal)]
+    }
+
+    /// Returns the call that a person has approved by `decision`, ready to be sent, or the refusal if the monitor does
+    /// not permit it in spite of the approval.
+    fn permit_approved(
+        &mut self,
+        monitor: &mut Monitor,
+        question: AskedCall,
+        decision: &ProxyDecision,
+    ) -> Result<PermittedRequest, Value> {
+        match question {
+            AskedCall::Open(question) => {
+                // The caller vouches that everybody has approved whom the question names.
+                let approvers = match decision {
+                    ProxyDecision::AllowByAll => question.approvers(),
+                    _ => Vec::new(),
+                };
+                let permit = monitor.approve_by(*question, &approvers);
+                let authorized = permit.and_then(|permit| monitor.redeem(permit));
+                // Records whether the call runs, for a later change of the policy.
+                self.tape.rule(authorized.is_ok());
+                match authorized {
+                    Ok(authorized) => Ok(PermittedRequest::from(&authorized)),
+                    Err(denial) => Err(self.judgement_refusal(monitor, "deny", denial.judgement())),
+                }
+            }
+            // A call of an earlier policy: the record says whether the call ran. That policy may have denied it in
+            // spite of the approval.
+            AskedCall::Earlier(entry) => {
+                let has_run = self.tape.is_following() && self.tape.rule(false);
+                let permitted = has_run.then(|| self.record_earlier_call(monitor, *entry)).flatten();
+                permitted.ok_or_else(|| self.earlier_refusal(monitor))
+            }
+        }
     }
 }
 

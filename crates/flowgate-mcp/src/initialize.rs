@@ -113,45 +113,57 @@ impl Proxy {
             initialize_result.get("capabilities").map(forwarded_capabilities).unwrap_or_else(|| json!({}));
         initialize_result.insert("capabilities".to_owned(), capabilities);
         let mut out = Vec::new();
-        let output_of = |running: &RunningCall| {
-            Output::result(running.call_id.clone(), Value::Object(initialize_result.clone()))
-        };
-        // The labels are compared before the answer is recorded, since an answer that is hidden in any case does not
-        // become an event.
-        let shown = call.is_some_and(|running| {
-            let labels = monitor.labels_if_pushed([TraceEntry::from(output_of(running))]);
-            let max_label = self.greatest_showable_label(monitor, &[]);
-            // `tape` records this ruling; when a session is replayed under a newer policy, the recorded ruling is used
-            // instead. If the trace has no room, the record cannot be followed any more.
-            if !self.tape.rule(labels.iter().all(|label| label.flows_to(&max_label))) {
-                return false;
-            }
-            // `Label::BOTTOM`: the server states no label for this answer.
-            match self.record_answer(monitor, output_of(running), running, Label::BOTTOM) {
-                Some((_, is_shown)) => is_shown,
-                None => {
-                    self.tape.note_divergence();
-                    false
-                }
-            }
+        let may_show = call.is_some_and(|running| {
+            self.record_initialize_answer(monitor, running, &Value::Object(initialize_result.clone()))
         });
-        if !shown && self.is_watching() {
-            if initialize_result.contains_key("instructions") {
-                let why = "the policy does not trust the instructions of the server";
-                self.watch_text(WatchedSubject::Output, &self.tool("initialize"), Some(why));
+        if !may_show {
+            let has_instructions = initialize_result.contains_key("instructions");
+            if self.is_watching() {
+                if has_instructions {
+                    let why = "the policy does not trust the instructions of the server";
+                    self.watch_text(WatchedSubject::Output, &self.tool("initialize"), Some(why));
+                }
+            } else {
+                if has_instructions {
+                    let server = &self.settings.server;
+                    let note =
+                        "the instructions of the server are hidden, since the policy does not trust them";
+                    out.push(ProxyAction::Note(format!(
+                        "{note}; if you trust them, label the output of `{server}/initialize`"
+                    )));
+                }
+                initialize_result = without_server_text(&initialize_result, &self.settings.server);
             }
-        } else if !shown {
-            if initialize_result.contains_key("instructions") {
-                let server = &self.settings.server;
-                let note = "the instructions of the server are hidden, since the policy does not trust them";
-                out.push(ProxyAction::Note(format!(
-                    "{note}; if you trust them, label the output of `{server}/initialize`"
-                )));
-            }
-            initialize_result = without_server_text(&initialize_result, &self.settings.server);
         }
         out.push(ProxyAction::Client(result(id, &Value::Object(initialize_result))));
         out
+    }
+
+    /// Adds the server's answer (`content`) to the trace as the output of the call `running`, unless the answer is
+    /// hidden in any case: its label exceeds the requirement of an offered tool. Returns whether the client may be shown
+    /// the answer.
+    fn record_initialize_answer(
+        &mut self,
+        monitor: &mut Monitor,
+        running: &RunningCall,
+        content: &Value,
+    ) -> bool {
+        let output = || Output::result(running.call_id.clone(), content.clone());
+        let labels = monitor.labels_if_pushed([TraceEntry::from(output())]);
+        let max_label = self.greatest_showable_label(monitor, &[]);
+        // `tape` records this ruling; when a session is replayed under a newer policy, the recorded ruling is used
+        // instead. If the trace has no room, the record cannot be followed any more.
+        if !self.tape.rule(labels.iter().all(|label| label.flows_to(&max_label))) {
+            return false;
+        }
+        // `Label::BOTTOM`: the server states no label for this answer.
+        match self.record_answer(monitor, output(), running, Label::BOTTOM) {
+            Some((_, is_shown)) => is_shown,
+            None => {
+                self.tape.note_divergence();
+                false
+            }
+        }
     }
 }
 

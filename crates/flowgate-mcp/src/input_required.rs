@@ -12,7 +12,7 @@
 //! for input to this module, `client` the calls that continue a round.
 
 use flowgate::label::Label;
-use flowgate::monitor::Attribution;
+use flowgate::monitor::{Attribution, Monitor};
 use flowgate::trace::{Call, Message, Output, Tool, TraceEntry};
 use flowgate_audit::watch::WatchedSubject;
 use serde_json::{Map, Value, json};
@@ -329,23 +329,16 @@ impl Proxy {
                 for (key, response) in &responses {
                     let input = round.inputs.iter().find(|input| input.key == *key);
                     let call_id = input.map(|input| input.call_id.clone()).unwrap_or_default();
-                    let (content, tool, structured) = (response.clone(), None, None);
-                    let output = Output { call_id, tool, content, structured, is_error: Some(false) };
-                    let (entry, monitor) = (TraceEntry::from(output), session.monitor());
-                    // The responses may contain anything that the client was shown since the question.
-                    let context_label = monitor.trace().position_of(&entry).map(|position| position.context);
-                    let context_label = context_label.unwrap_or(monitor.policy().space().top());
-                    let pushed = monitor.push_with_floors(entry, &context_label.into());
-                    if pushed.is_err() {
+                    let recorded = record_response(session.monitor(), call_id, response);
+                    if recorded.is_none() {
                         self.tape.note_divergence();
                     }
-                    match pushed.is_ok_and(|(_, findings)| !has_objection(&findings)) {
-                        is_pushed if is_watching => is_permitted &= is_pushed,
-                        is_pushed if self.tape.rule(is_pushed) => {}
-                        _ => {
-                            self.rounds.retain(|round| round.name != name);
-                            return Err(UNPERMITTED_RESPONSES);
-                        }
+                    let is_response_permitted = recorded == Some(true);
+                    if is_watching {
+                        is_permitted &= is_response_permitted;
+                    } else if !self.tape.rule(is_response_permitted) {
+                        self.rounds.retain(|round| round.name != name);
+                        return Err(UNPERMITTED_RESPONSES);
                     }
                 }
             }
@@ -363,10 +356,11 @@ impl Proxy {
             });
         let would_permit = session.monitor().would_permit(answered_requests);
         is_permitted &= if is_watching { would_permit } else { self.tape.rule(would_permit) };
-        if !is_permitted && is_watching {
+        if !is_permitted {
+            if !is_watching {
+                return Err(UNPERMITTED_RESPONSES);
+            }
             self.watch_text(WatchedSubject::Output, &pending.tool, Some(UNPERMITTED_RESPONSES));
-        } else if !is_permitted {
-            return Err(UNPERMITTED_RESPONSES);
         }
         if !responses.is_empty() {
             arguments.insert(RESPONSES.to_owned(), Value::Object(responses));
@@ -389,6 +383,19 @@ impl Proxy {
         let rounds = sent.rounds.saturating_add(1);
         Some((state, allowed_inputs.map(|allowed_inputs| SentCall { allowed_inputs, rounds, ..sent })))
     }
+}
+
+/// Adds a response of the client to the trace, as the output of the call `call_id`, as which the requested input was
+/// judged. Returns whether the rules of the policy permit the response; `None` if the trace has no room.
+fn record_response(monitor: &mut Monitor, call_id: String, response: &Value) -> Option<bool> {
+    let (content, tool, structured) = (response.clone(), None, None);
+    let output = Output { call_id, tool, content, structured, is_error: Some(false) };
+    let entry = TraceEntry::from(output);
+    // The responses may contain anything that the client was shown since the question.
+    let context_label = monitor.trace().position_of(&entry).map(|position| position.context);
+    let context_label = context_label.unwrap_or(monitor.policy().space().top());
+    let (_, findings) = monitor.push_with_floors(entry, &context_label.into()).ok()?;
+    Some(!has_objection(&findings))
 }
 
 /// Returns the inputs that an answer to the call `sent` requests, and the server's `requestState`, which is sent back

@@ -129,7 +129,8 @@ impl ToolListing {
     fn accept(
         &mut self,
         name: &str,
-        (digest, schema): (&str, &Value),
+        digest: &str,
+        schema: &Value,
         list: u64,
         accept_new: bool,
     ) -> Result<(), &'static str> {
@@ -242,44 +243,8 @@ impl Proxy {
         let Some(tools) = full.get("tools").and_then(Value::as_array) else {
             return failed(NO_ANSWER);
         };
-        // The candidates are the tools that may be shown as far as names and approvals go: name, description, digest.
-        let (mut out, mut candidates) = (Vec::new(), Vec::<(String, &Value, String)>::new());
-        let pins = self.listing.pins.clone();
-        for tool in tools.iter().take(MAX_TOOLS) {
-            let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-            // Methods are judged as tools of the same name, so that a tool with the name of a method would share its
-            // statements.
-            let is_method_name = revision::is_judged_as_tool(name);
-            let digest = digest(tool);
-            let verdict = if name.is_empty() {
-                Err("the name of the tool is empty; name the tool on the server")
-            } else if name.len() > MAX_NAME {
-                Err("the name of the tool is longer than 256 bytes; rename the tool on the server")
-            } else if is_method_name {
-                Err("the name of the tool is that of a method of MCP; rename the tool on the server")
-            } else if candidates.iter().any(|(other, ..)| other == name) {
-                Err("the list has two tools of this name; rename one of them on the server")
-            } else {
-                let schema = tool.get("inputSchema").unwrap_or(&Value::Null);
-                self.listing.accept(name, (&digest, schema), list, self.settings.accept_new)
-            };
-            match verdict {
-                Ok(()) => candidates.push((name.to_owned(), tool, digest)),
-                Err(why) if self.is_watching() => {
-                    self.watch_text(WatchedSubject::Description, &self.tool(name), Some(why));
-                }
-                Err(why) => {
-                    if why == UNAPPROVED && self.settings.asks_elsewhere {
-                        let name = name.to_owned();
-                        out.push(ProxyAction::Unapproved { name, digest, description: tool.clone() });
-                    }
-                    out.push(self.hidden_tool_note(name, why));
-                }
-            }
-        }
-        if self.listing.pins != pins {
-            out.extend(self.listing.pins.clone().map(ProxyAction::Pins));
-        }
+        let mut out = Vec::new();
+        let candidates = self.approved_tools(tools, list, &mut out);
         let is_watching = self.is_watching();
         let names: Vec<String> = candidates.iter().map(|(name, ..)| name.clone()).collect();
         let max_label = self.greatest_showable_label(monitor, &names);
@@ -318,6 +283,56 @@ impl Proxy {
         }
         out.push(ProxyAction::Client(result(id, &Value::Object(listing))));
         out
+    }
+
+    /// Returns the tools of a page that may be shown as far as their names and the approvals of their descriptions go:
+    /// the name, the description and the digest of each. Adds to `out` the notes about the other tools, and the pins if
+    /// they have changed. In watch mode, the reasons against the other tools are reported instead of noted. `list` is
+    /// the number of the list that the page belongs to.
+    fn approved_tools<'a>(
+        &mut self,
+        tools: &'a [Value],
+        list: u64,
+        out: &mut Vec<ProxyAction>,
+    ) -> Vec<(String, &'a Value, String)> {
+        let mut candidates = Vec::<(String, &'a Value, String)>::new();
+        let pins = self.listing.pins.clone();
+        for tool in tools.iter().take(MAX_TOOLS) {
+            let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
+            // Methods are judged as tools of the same name, so that a tool with the name of a method would share its
+            // statements.
+            let is_method_name = revision::is_judged_as_tool(name);
+            let digest = digest(tool);
+            let verdict = if name.is_empty() {
+                Err("the name of the tool is empty; name the tool on the server")
+            } else if name.len() > MAX_NAME {
+                Err("the name of the tool is longer than 256 bytes; rename the tool on the server")
+            } else if is_method_name {
+                Err("the name of the tool is that of a method of MCP; rename the tool on the server")
+            } else if candidates.iter().any(|(other, ..)| other == name) {
+                Err("the list has two tools of this name; rename one of them on the server")
+            } else {
+                let schema = tool.get("inputSchema").unwrap_or(&Value::Null);
+                self.listing.accept(name, &digest, schema, list, self.settings.accept_new)
+            };
+            match verdict {
+                Ok(()) => candidates.push((name.to_owned(), tool, digest)),
+                Err(why) if self.is_watching() => {
+                    self.watch_text(WatchedSubject::Description, &self.tool(name), Some(why));
+                }
+                Err(why) => {
+                    if why == UNAPPROVED && self.settings.asks_elsewhere {
+                        let name = name.to_owned();
+                        out.push(ProxyAction::Unapproved { name, digest, description: tool.clone() });
+                    }
+                    out.push(self.hidden_tool_note(name, why));
+                }
+            }
+        }
+        if self.listing.pins != pins {
+            out.extend(self.listing.pins.clone().map(ProxyAction::Pins));
+        }
+        candidates
     }
 
     /// Returns the note to the operator that a tool is hidden. Truncates the name, which the server has chosen.

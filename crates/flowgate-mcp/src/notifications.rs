@@ -27,44 +27,45 @@ impl Proxy {
         method: &str,
         params: &Map<String, Value>,
     ) -> Vec<ProxyAction> {
-        let to_map = |params: Value| match params {
-            Value::Object(params) => params,
-            _ => Map::new(),
-        };
         match method {
             _ if revision::is_bare_client_notification(method) => {
                 vec![ProxyAction::Server(notification(method, &Map::new()))]
             }
-            "notifications/cancelled" => {
-                let id = params
-                    .get("requestId")
-                    .and_then(RequestId::from_value)
-                    .and_then(|id| self.resolve_client_id(id));
-                let Some(id) = id else { return Vec::new() };
-                match self.client_requests.get(&id) {
-                    None => Vec::new(),
-                    // The request waits for a person: the server has not received it, so only the question is
-                    // withdrawn.
-                    Some(PendingClientRequest::Waiting) => {
-                        self.withdraw_question(&id);
-                        self.client_requests.remove(&id);
-                        Vec::new()
-                    }
-                    Some(_) => {
-                        if let Some(pending) = self.client_requests.remove(&id) {
-                            self.record_cancelled(session, &pending);
-                        }
-                        let params = to_map(json!({"requestId": id.value()}));
-                        self.abandon(id);
-                        vec![ProxyAction::Server(notification(method, &params))]
-                    }
-                }
-            }
+            "notifications/cancelled" => self.handle_client_cancellation(session, method, params),
             _ => {
                 vec![ProxyAction::Note(
                     "dropped a notification of the client whose method is not forwarded to servers"
                         .to_owned(),
                 )]
+            }
+        }
+    }
+
+    /// Handles the client's cancellation of one of its requests. `method` is the method of the notification.
+    fn handle_client_cancellation(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        method: &str,
+        params: &Map<String, Value>,
+    ) -> Vec<ProxyAction> {
+        let id =
+            params.get("requestId").and_then(RequestId::from_value).and_then(|id| self.resolve_client_id(id));
+        let Some(id) = id else { return Vec::new() };
+        match self.client_requests.get(&id) {
+            None => Vec::new(),
+            // The request waits for a person: the server has not received it, so only the question is withdrawn.
+            Some(PendingClientRequest::Waiting) => {
+                self.withdraw_question(&id);
+                self.client_requests.remove(&id);
+                Vec::new()
+            }
+            Some(_) => {
+                if let Some(pending) = self.client_requests.remove(&id) {
+                    self.record_cancelled(session, &pending);
+                }
+                let params = Map::from_iter([("requestId".to_owned(), json!(id.value()))]);
+                self.abandon(id);
+                vec![ProxyAction::Server(notification(method, &params))]
             }
         }
     }

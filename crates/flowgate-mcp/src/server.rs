@@ -71,47 +71,55 @@ impl Proxy {
             McpMessage::Notice { method, params } => {
                 self.handle_server_notification(session, &method, &params)
             }
-            McpMessage::Answer { id, answer } => match self.client_requests.remove(&id) {
-                // In watch mode, an error reaches the client as the server sent it. The error of a call must be
-                // recorded first, so it goes to the handler of calls below.
-                Some(pending)
-                    if self.is_watching()
-                        && answer.is_err()
-                        && !matches!(
-                            pending,
-                            PendingClientRequest::Call(_) | PendingClientRequest::Waiting
-                        ) =>
-                {
-                    vec![ProxyAction::Client(line)]
+            McpMessage::Answer { id, answer } => self.handle_server_answer(session, &id, answer, line),
+        }
+    }
+
+    /// Passes the server's answer (a result or an error) to the handler of the client's request `id`. `line` is the
+    /// message as it was received. An answer that belongs to no open request is dropped.
+    fn handle_server_answer(
+        &mut self,
+        session: &mut dyn MonitoredSession,
+        id: &RequestId,
+        answer: Result<Value, Value>,
+        line: String,
+    ) -> Vec<ProxyAction> {
+        match self.client_requests.remove(id) {
+            // In watch mode, an error reaches the client as the server sent it. The error of a call must be recorded
+            // first, so it goes to the handler of calls below.
+            Some(pending)
+                if self.is_watching()
+                    && answer.is_err()
+                    && !matches!(pending, PendingClientRequest::Call(_) | PendingClientRequest::Waiting) =>
+            {
+                vec![ProxyAction::Client(line)]
+            }
+            Some(PendingClientRequest::Initialize { call }) => {
+                self.handle_initialize_answer(session.monitor(), id, call.as_ref(), answer)
+            }
+            // The answer to a ping: it has no content, so only constant fields are forwarded.
+            Some(PendingClientRequest::Nothing) => vec![ProxyAction::Client(match answer {
+                Ok(answer) => {
+                    result(id, &Value::Object(answer.as_object().map(unlabelled_fields).unwrap_or_default()))
                 }
-                Some(PendingClientRequest::Initialize { call }) => {
-                    self.handle_initialize_answer(session.monitor(), &id, call.as_ref(), answer)
-                }
-                // The answer to a ping: it has no content, so only constant fields are forwarded.
-                Some(PendingClientRequest::Nothing) => vec![ProxyAction::Client(match answer {
-                    Ok(answer) => result(
-                        &id,
-                        &Value::Object(answer.as_object().map(unlabelled_fields).unwrap_or_default()),
-                    ),
-                    Err(_) => error(Some(&id), REFUSED, NO_ANSWER, None),
-                })],
-                Some(PendingClientRequest::Listening(_)) => vec![self.end_subscription(&id, &answer)],
-                Some(PendingClientRequest::Tools { list }) => {
-                    self.handle_tool_list(session.monitor(), &id, list, answer)
-                }
-                Some(PendingClientRequest::Call(running)) => {
-                    self.handle_call_answer(session, &id, &running, answer, line)
-                }
-                waiting => {
-                    // The request is unknown or abandoned, or it waits for a person. A waiting request was not sent, so
-                    // the server cannot answer it, and it stays open.
-                    waiting.map(|waiting| self.client_requests.insert(id.clone(), waiting));
-                    self.abandoned.remove(&id);
-                    vec![ProxyAction::Note(
-                        "dropped a response of the server whose `id` belongs to no open request".to_owned(),
-                    )]
-                }
-            },
+                Err(_) => error(Some(id), REFUSED, NO_ANSWER, None),
+            })],
+            Some(PendingClientRequest::Listening(_)) => vec![self.end_subscription(id, &answer)],
+            Some(PendingClientRequest::Tools { list }) => {
+                self.handle_tool_list(session.monitor(), id, list, answer)
+            }
+            Some(PendingClientRequest::Call(running)) => {
+                self.handle_call_answer(session, id, &running, answer, line)
+            }
+            waiting => {
+                // The request is unknown or abandoned, or it waits for a person. A waiting request was not sent, so
+                // the server cannot answer it, and it stays open.
+                waiting.map(|waiting| self.client_requests.insert(id.clone(), waiting));
+                self.abandoned.remove(id);
+                vec![ProxyAction::Note(
+                    "dropped a response of the server whose `id` belongs to no open request".to_owned(),
+                )]
+            }
         }
     }
 

@@ -220,25 +220,9 @@ impl Login {
         let listener = listener.map_err(|error| LoginError::Port(settings.port, error))?;
         // Removes the failures of earlier requests, so that none is taken for a failure of the registration.
         client.take_failure();
-        let config = match &settings.client {
-            Some(registered) => {
-                let config = OAuthClientConfig::new(&*registered.id, listener.address());
-                match &registered.secret {
-                    None => config,
-                    Some(secret) => config.with_client_secret(secret.expose()),
-                }
-            }
-            None if metadata.registration_endpoint.is_none() => {
-                return Err(LoginError::NoRegistration(issuer));
-            }
-            None => {
-                let registered = manager.register_client(CLIENT_NAME, &listener.address(), &scopes).await;
-                registered.map_err(|_| {
-                    let failure = client.take_failure().unwrap_or(TokenFailure::Unusable);
-                    LoginError::NotRegistered(issuer.clone(), failure)
-                })?
-            }
-        };
+        let redirect = listener.address();
+        let config =
+            client_config(&settings, &issuer, &metadata, &mut manager, &client, &redirect, &scopes).await?;
         let client_secret = config.client_secret.clone().map(ClientSecret::new);
         manager.configure_client(config).map_err(|error| error_of_rmcp(&issuer, &client, &error))?;
         let tokens = InMemoryCredentialStore::new();
@@ -356,6 +340,34 @@ impl Login {
     }
 }
 
+/// Returns the configuration of the client that logs in: the client of the settings or, if they name none, one that is
+/// registered now. The issuer sends the browser to the address `redirect`.
+async fn client_config(
+    settings: &LoginSettings,
+    issuer: &SecureUrl,
+    metadata: &AuthorizationMetadata,
+    manager: &mut AuthorizationManager,
+    client: &IssuerClient,
+    redirect: &str,
+    scopes: &[&str],
+) -> Result<OAuthClientConfig, LoginError> {
+    if let Some(registered) = &settings.client {
+        let config = OAuthClientConfig::new(&*registered.id, redirect);
+        return Ok(match &registered.secret {
+            None => config,
+            Some(secret) => config.with_client_secret(secret.expose()),
+        });
+    }
+    if metadata.registration_endpoint.is_none() {
+        return Err(LoginError::NoRegistration(issuer.clone()));
+    }
+    let registered = manager.register_client(CLIENT_NAME, redirect, scopes).await;
+    registered.map_err(|_| {
+        let failure = client.take_failure().unwrap_or(TokenFailure::Unusable);
+        LoginError::NotRegistered(issuer.clone(), failure)
+    })
+}
+
 /// Returns the issuer and its metadata: the issuer of the settings, or the one that the server names. The metadata of
 /// the server is read in either case, by `manager`, which remembers two values of it for the login: the name of the
 /// server at its issuer, and the scopes that the server asks for.
@@ -386,11 +398,11 @@ async fn find_issuer(
 /// Reads the outcome from the query of an address; `None` if the query does not belong to the login with this `state`,
 /// or can be read in more than one way, such as with a parameter that occurs twice.
 fn outcome_of(query: &str, state: &str) -> Option<Outcome> {
+    // The value of a parameter: `Some(None)` if the query lacks it, and `None` if the query gives it twice.
     let value = |name: &str| {
         let mut found = form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name);
         match (found.next(), found.next()) {
             (found, None) => Some(found.map(|(_, value)| value.into_owned())),
-            // The value is given twice.
             (_, Some(_)) => None,
         }
     };

@@ -132,35 +132,36 @@ impl PyAttribution {
     /// Converts the attribution for the session of `monitor`: looks up the nodes of the regions that it names, and
     /// converts the names of a view's label to bits. If a region does not exist, the error message names it.
     pub(crate) fn resolve(&self, monitor: &mut Monitor) -> Result<Attribution, String> {
-        // Converts what the decision or one argument depends on.
-        let resolve = |given: &Dependency, monitor: &mut Monitor| -> Result<CallDependency, String> {
-            Ok(match given {
-                Dependency::Everything => CallDependency::Everything,
-                Dependency::Hidden => CallDependency::Hidden,
-                Dependency::View(names) => CallDependency::View(monitor.from_names(names)),
-                Dependency::Regions(regions) => {
-                    let mut found = Vec::with_capacity(regions.len());
-                    for (event, path) in regions {
-                        let document = monitor.trace().event(EventId(*event)).map(|event| &event.document);
-                        let node = document.and_then(|document| find_node(document, path));
-                        let node = node.ok_or_else(|| {
-                            format!(
-                                "there is no region `{}` in event {event}; use an event of the session, and a region that its `parts` list",
-                                path.escape_debug()
-                            )
-                        })?;
-                        found.push((EventId(*event), node));
-                    }
-                    CallDependency::Regions(found)
-                }
-            })
-        };
-        let decision = resolve(&self.decision, monitor)?;
+        let decision = resolve_dependency(&self.decision, monitor)?;
         let mut arguments = Vec::with_capacity(self.arguments.len());
         for (name, given) in &self.arguments {
-            arguments.push((name.clone(), resolve(given, monitor)?));
+            arguments.push((name.clone(), resolve_dependency(given, monitor)?));
         }
         // The core holds the name of a method by a static reference.
         Ok(Attribution { method: lasting_name(&self.method), decision, arguments, hidden: self.hidden })
     }
+}
+
+/// Converts what the decision or one argument depends on. If a region does not exist, the error message names it.
+fn resolve_dependency(given: &Dependency, monitor: &mut Monitor) -> Result<CallDependency, String> {
+    Ok(match given {
+        Dependency::Everything => CallDependency::Everything,
+        Dependency::Hidden => CallDependency::Hidden,
+        Dependency::View(names) => CallDependency::View(monitor.from_names(names)),
+        Dependency::Regions(regions) => {
+            let mut found = Vec::with_capacity(regions.len());
+            for (event, path) in regions {
+                let document = monitor.trace().event(EventId(*event)).map(|event| &event.document);
+                let node = document.and_then(|document| find_node(document, path));
+                let node = node.ok_or_else(|| {
+                    format!(
+                        "there is no region `{}` in event {event}; use an event of the session, and a region that its `parts` list",
+                        path.escape_debug()
+                    )
+                })?;
+                found.push((EventId(*event), node));
+            }
+            CallDependency::Regions(found)
+        }
+    })
 }

@@ -262,58 +262,55 @@ fn from_dimensions(policy: &Policy, given: &Map<String, Value>) -> PyResult<Valu
             return Err(PyValueError::new_err(unknown_dimension(policy, name)));
         };
         let kind = space.dimensions().get(index).map(|dimension| &dimension.kind);
-        // The value must have a form that fits the dimension: an element for an order; a list of names, a single name
-        // or a word for a set or readers; a number or a word for a time.
-        let is_list_of_texts = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
-        let value = match (kind, value) {
-            (Some(DimensionKind::Order(lattice)), Value::String(element)) => {
-                if !lattice.names().contains(element) {
-                    return Err(PyValueError::new_err(with_nearest(
-                        format!("dimension `{name}` has no element `{}`", element.escape_debug()),
-                        element,
-                        lattice.names().iter().map(String::as_str),
-                    )));
-                }
-                value.clone()
-            }
-            (
-                Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers),
-                Value::String(one),
-            ) if one != "top" && one != "everyone" => Value::from(vec![one.clone()]),
-            (
-                Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers),
-                Value::String(_),
-            ) => value.clone(),
-            (Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers), _)
-                if is_list_of_texts =>
-            {
-                value.clone()
-            }
-            (Some(DimensionKind::Time), Value::Number(seconds)) if seconds.is_i64() => value.clone(),
-            (Some(DimensionKind::Time), Value::String(word)) if word == "fresh" || word == "top" => {
-                value.clone()
-            }
-            _ => {
-                return Err(PyValueError::new_err(format!(
-                    "the value for dimension `{name}` does not fit it: pass an element for an order, a list of names for a set or \
-                    readers, and seconds since 1970 for a time"
-                )));
-            }
-        };
-        // A set with declared elements accepts no others.
-        if let (Some(DimensionKind::Set(known)), Some(list)) = (kind, value.as_array())
-            && let Some(odd) =
-                list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|k| k == name))
-        {
-            return Err(PyValueError::new_err(with_nearest(
-                format!("dimension `{name}` has no element `{}`", odd.escape_debug()),
-                odd,
-                known.iter().map(String::as_str),
-            )));
-        }
-        names.insert(name.clone(), value);
+        names.insert(name.clone(), fitting_value(name, kind, value)?);
     }
     Ok(Value::Object(names))
+}
+
+/// Returns the value that a dict gives for the dimension `name` of this kind; a single name of a set becomes a list.
+/// Raises `ValueError` if the value does not fit the dimension, or names an unknown element.
+fn fitting_value(name: &str, kind: Option<&DimensionKind>, value: &Value) -> PyResult<Value> {
+    // The value must have a form that fits the dimension: an element for an order; a list of names, a single name or a
+    // word for a set or readers; a number or a word for a time.
+    let has_names =
+        matches!(kind, Some(DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Readers));
+    let is_list_of_texts = value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+    let value = match (kind, value) {
+        (Some(DimensionKind::Order(lattice)), Value::String(element)) => {
+            if !lattice.names().contains(element) {
+                return Err(PyValueError::new_err(with_nearest(
+                    format!("dimension `{name}` has no element `{}`", element.escape_debug()),
+                    element,
+                    lattice.names().iter().map(String::as_str),
+                )));
+            }
+            value.clone()
+        }
+        (_, Value::String(one)) if has_names && one != "top" && one != "everyone" => {
+            Value::from(vec![one.clone()])
+        }
+        (_, Value::String(_)) if has_names => value.clone(),
+        _ if has_names && is_list_of_texts => value.clone(),
+        (Some(DimensionKind::Time), Value::Number(seconds)) if seconds.is_i64() => value.clone(),
+        (Some(DimensionKind::Time), Value::String(word)) if word == "fresh" || word == "top" => value.clone(),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "the value for dimension `{name}` does not fit it: pass an element for an order, a list of names for a set or \
+                readers, and seconds since 1970 for a time"
+            )));
+        }
+    };
+    // A set with declared elements accepts no others.
+    if let (Some(DimensionKind::Set(known)), Some(list)) = (kind, value.as_array())
+        && let Some(odd) = list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|k| k == name))
+    {
+        return Err(PyValueError::new_err(with_nearest(
+            format!("dimension `{name}` has no element `{}`", odd.escape_debug()),
+            odd,
+            known.iter().map(String::as_str),
+        )));
+    }
+    Ok(value)
 }
 
 /// Returns the error message for a dimension that the policy does not declare, with a suggestion.

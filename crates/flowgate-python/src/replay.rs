@@ -242,13 +242,8 @@ fn replay(
         let given = match &python {
             None => None,
             Some(method) => {
-                let arguments = arguments.as_ref().map(|map| values::from_object(py, map)).transpose()?;
-                let tool = PyTool(call.tool.clone());
-                let given = method.call_method1("attribute", (monitor.clone_ref(py), tool, arguments))?;
-                let given = given.cast::<PyAttribution>().map_err(|_| {
-                    PyTypeError::new_err("`attribute` of the influence method returns no `Attribution`: return one for each call")
-                })?;
-                Some(given.get().clone())
+                let (monitor, tool) = (monitor.clone_ref(py), call.tool.clone());
+                Some(attribution_from_python(py, method, monitor, tool, arguments.as_ref())?)
             }
         };
         let judged = session.monitor(py, |monitor| {
@@ -279,6 +274,25 @@ fn replay(
         });
     }
     Ok(PyReplay { calls, findings, refused, monitor })
+}
+
+/// Asks an influence method in Python what a call of `tool` depends on. `arguments` are those of the call; `None` if
+/// they are malformed.
+fn attribution_from_python(
+    py: Python<'_>,
+    method: &Bound<'_, PyAny>,
+    monitor: Py<PyMonitor>,
+    tool: Tool,
+    arguments: Option<&Map<String, Value>>,
+) -> PyResult<PyAttribution> {
+    let arguments = arguments.map(|map| values::from_object(py, map)).transpose()?;
+    let given = method.call_method1("attribute", (monitor, PyTool(tool), arguments))?;
+    let given = given.cast::<PyAttribution>().map_err(|_| {
+        PyTypeError::new_err(
+            "`attribute` of the influence method returns no `Attribution`: return one for each call",
+        )
+    })?;
+    Ok(given.get().clone())
 }
 
 #[pymethods]

@@ -354,33 +354,31 @@ impl<'a> Evaluator<'a> {
             Value::Node(event, node) if self.is_schema(*event, *node) => {
                 self.parts(&Value::Event(*event), Type::ToolParameter)
             }
-            Value::Node(event, node) => {
-                let Some(document) = self.trace.event(*event).map(|event| &event.document) else {
-                    return Ok(Vec::new());
-                };
-                match document.node(*node).map(|node| &node.content) {
-                    Some(NodeContent::List | NodeContent::Map) => {
-                        // The statement may permit an iteration without a read of the list around the items.
-                        if !self.is_quiet {
-                            self.reads.push(RegionRead { event: *event, node: *node, deep: false });
-                        }
-                        Ok(document.children(*node).map(|child| Value::Node(*event, child)).collect())
-                    }
-                    // Not a list or a map, such as a text in place of one.
-                    content => {
-                        if !self.is_quiet {
-                            self.reads.push(RegionRead { event: *event, node: *node, deep: true });
-                        }
-                        match content {
-                            Some(NodeContent::Scalar(value)) => {
-                                self.items_of_non_list(&Value::from_json(value))
-                            }
-                            _ => Ok(Vec::new()),
-                        }
-                    }
-                }
-            }
+            Value::Node(event, node) => self.items_of_node(*event, *node),
             other => self.items_of_non_list(other),
+        }
+    }
+
+    /// Returns the children of a node that is a list or a map. Another node has the items of its value, as
+    /// [`items_of_non_list`](Self::items_of_non_list) decides. Records a read of the node, unless the iteration is
+    /// quiet.
+    fn items_of_node(&mut self, event: EventId, node: NodeId) -> Result<Vec<Value>> {
+        let Some(document) = self.trace.event(event).map(|event| &event.document) else {
+            return Ok(Vec::new());
+        };
+        let content = document.node(node).map(|found| &found.content);
+        let is_list_or_map = matches!(content, Some(NodeContent::List | NodeContent::Map));
+        // The statement may permit an iteration without a read of the list around the items.
+        if !self.is_quiet {
+            self.reads.push(RegionRead { event, node, deep: !is_list_or_map });
+        }
+        if is_list_or_map {
+            return Ok(document.children(node).map(|child| Value::Node(event, child)).collect());
+        }
+        match content {
+            // Such as a text in place of a list.
+            Some(NodeContent::Scalar(value)) => self.items_of_non_list(&Value::from_json(value)),
+            _ => Ok(Vec::new()),
         }
     }
 

@@ -151,16 +151,7 @@ impl RuleMatcher {
         self.fits.clear();
         self.stale.clear();
         let Some(kind) = event_kind(context.trace, id) else { return };
-        for (rule_index, position) in plan.dispatch.rule_variables(context.trace, id, kind) {
-            let Some(rule) = plan.rules.get(rule_index) else { continue };
-            if self.is_fitting(context, rule, position, id, fuel)
-                && let Some(events) = self.fitting.get_mut(rule.first_event + position)
-            {
-                events.push(id);
-                self.fits.push((rule_index, position));
-            }
-        }
-        self.fits.sort_unstable();
+        self.record_fits(context, id, kind, fuel);
         for index in 0..self.fits.len() {
             let Some((rule_index, position)) = self.fits.get(index).copied() else { continue };
             let Some(rule) = plan.rules.get(rule_index) else { continue };
@@ -180,8 +171,9 @@ impl RuleMatcher {
                 // A rule that is not settled is judged by the present result of its block, even if later events change
                 // the result. If the block reads this event too, the whole rule is searched, since matches of earlier
                 // events may change.
-                let concerned = reads_kind(rule, kind) || self.may_fit_block_later(rule, rule_index);
-                if concerned {
+                let block_may_read_event =
+                    reads_kind(rule, kind) || self.may_fit_block_later(rule, rule_index);
+                if block_may_read_event {
                     self.stale.push(rule_index);
                 } else if variable.can_be_last {
                     self.match_anchored(context, rule_index, position, id, fuel, report);
@@ -193,15 +185,31 @@ impl RuleMatcher {
         }
         // Also stale are the unsettled rules that read events of this kind apart from their variables, or no events at
         // all: the event can change whether they hold without fitting a variable.
-        let others = plan.dispatch.unsettled.iter().copied();
-        let concerned =
-            others.filter(|index| plan.rules.get(*index).is_some_and(|rule| reads_kind(rule, kind)));
-        self.stale.extend(concerned);
+        for rule_index in &plan.dispatch.unsettled {
+            if plan.rules.get(*rule_index).is_some_and(|rule| reads_kind(rule, kind)) {
+                self.stale.push(*rule_index);
+            }
+        }
         self.stale.sort_unstable();
         self.stale.dedup();
         for rule_index in std::mem::take(&mut self.stale) {
             self.match_fitting(context, rule_index, fuel, report);
         }
+    }
+
+    /// Adds an event of this `kind` to the lists of the variables that it fits, and adds these variables to `fits`.
+    fn record_fits(&mut self, context: RuleContext<'_>, id: EventId, kind: Type, fuel: &mut u64) {
+        let plan = context.plan;
+        for (rule_index, position) in plan.dispatch.rule_variables(context.trace, id, kind) {
+            let Some(rule) = plan.rules.get(rule_index) else { continue };
+            if self.is_fitting(context, rule, position, id, fuel)
+                && let Some(events) = self.fitting.get_mut(rule.first_event + position)
+            {
+                events.push(id);
+                self.fits.push((rule_index, position));
+            }
+        }
+        self.fits.sort_unstable();
     }
 
     /// Reports the matches of the rules whose matches are not final before the end of the trace, such as rules with

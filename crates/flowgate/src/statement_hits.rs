@@ -79,14 +79,14 @@ impl HitCounter {
         let endorsements = plan.endorsements.iter().map(|s| (StatementHitKind::Endorse, &s.span));
         let rules = plan.rules.iter().map(|s| (StatementHitKind::Rule(s.action), &s.span));
         let all = labels.chain(requirements).chain(payloads).chain(consents).chain(endorsements).chain(rules);
-        let none = |(kind, span): (StatementHitKind, &Span)| StatementHits {
+        let uncounted = |(kind, span): (StatementHitKind, &Span)| StatementHits {
             kind,
             span: span.clone(),
             applied: 0,
             objected: 0,
             failed: 0,
         };
-        let mut hits: Vec<StatementHits> = all.map(none).collect();
+        let mut hits: Vec<StatementHits> = all.map(uncounted).collect();
         // A statement about several regions is in the plan once for each, with the same span, but counts once.
         hits.sort_by_key(|hits| hits.span.start);
         hits.dedup_by_key(|hits| hits.span.start);

@@ -322,35 +322,35 @@ impl Trace {
         }
         // The index of the entry among the events of its agent.
         let sequence = previous.and_then(|id| self.event(id)).map_or(0, |event| event.sequence + 1);
-        let parent_event = |id: &EventId| self.event(*id);
         // The join of the labels that the agent has seen.
         let mut context = state.map_or(Label::BOTTOM, |head| head.context);
-        for event in parents.iter().filter_map(parent_event) {
+        for event in parents.iter().filter_map(|id| self.event(*id)) {
             context = context.join(&event.context);
         }
-        let inherited = state.map(|head| Arc::clone(&head.clock));
-        let clock = match inherited {
-            Some(clock) if parents.is_empty() => clock,
-            // The agent has seen what it saw before, each parent, and what the parent's agent had seen by then.
-            inherited => {
-                let mut clock = vec![0; self.agents.len().max(agent + 1)];
-                let mut merge = |index: usize, seen: usize| {
-                    if let Some(entry) = clock.get_mut(index) {
-                        *entry = (*entry).max(seen);
-                    }
-                };
-                inherited
-                    .iter()
-                    .flat_map(|c| c.iter().enumerate())
-                    .for_each(|(index, seen)| merge(index, *seen));
-                for event in parents.iter().filter_map(parent_event) {
-                    event.clock.iter().enumerate().for_each(|(index, seen)| merge(index, *seen));
-                    merge(event.agent, event.sequence + 1);
-                }
-                clock.into()
-            }
+        let clock = match state {
+            Some(head) if parents.is_empty() => Arc::clone(&head.clock),
+            _ => self.merged_clock(agent, state, &parents),
         };
         Ok(EventPosition { agent, previous, sequence, clock, context })
+    }
+
+    /// Returns the vector clock of the agent with the index `agent` after it has received `parents`: the agent has seen
+    /// what it saw before (`state`; `None` for a new agent), each parent, and what the parent's agent had seen by then.
+    fn merged_clock(&self, agent: usize, state: Option<&AgentState>, parents: &[EventId]) -> Arc<[usize]> {
+        let mut clock = vec![0; self.agents.len().max(agent + 1)];
+        let mut merge = |index: usize, seen: usize| {
+            if let Some(entry) = clock.get_mut(index) {
+                *entry = (*entry).max(seen);
+            }
+        };
+        if let Some(state) = state {
+            state.clock.iter().enumerate().for_each(|(index, seen)| merge(index, *seen));
+        }
+        for event in parents.iter().filter_map(|id| self.event(*id)) {
+            event.clock.iter().enumerate().for_each(|(index, seen)| merge(index, *seen));
+            merge(event.agent, event.sequence + 1);
+        }
+        clock.into()
     }
 
     /// Appends an event at `position`, the result of [`position_of`](Self::position_of) for the entry, and returns its

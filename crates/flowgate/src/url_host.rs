@@ -29,8 +29,8 @@ pub(crate) fn host(url: &str) -> Option<String> {
         None => authority,
     };
     let has_valid_labels = name.split('.').all(|label| {
-        let inner = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
+        let has_valid_bytes = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        !label.is_empty() && has_valid_bytes && !label.starts_with('-') && !label.ends_with('-')
     });
     // Browsers parse a name that ends in a number as an IP address, with many spellings: `127.1`, `0x7f.0.0.1`.
     let last = name.rsplit('.').next().unwrap_or_default();
@@ -99,15 +99,18 @@ pub(crate) fn named_hosts(text: &str) -> impl Iterator<Item = String> {
         });
         // Only the first URL of a token: a later start is a part of that URL.
         let url = starts.min().and_then(|at| token.get(at..));
-        url.and_then(|url| {
-            let authority_start = url.find("://").map_or(0, |at| at + 3);
-            let rest = url.get(authority_start..)?;
-            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-            // Punctuation at the end belongs to the sentence, not to the host.
-            let authority = rest.get(..end)?.trim_end_matches(['.', ':', '!']);
-            web_host(&format!("{}{authority}", url.get(..authority_start)?))
-        })
+        url.and_then(host_in_sentence)
     })
+}
+
+/// Returns the host of a web URL that is a part of a sentence; the URL may end with punctuation of the sentence.
+fn host_in_sentence(url: &str) -> Option<String> {
+    let authority_start = url.find("://").map_or(0, |at| at + 3);
+    let rest = url.get(authority_start..)?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    // Punctuation at the end belongs to the sentence, not to the host.
+    let authority = rest.get(..end)?.trim_end_matches(['.', ':', '!']);
+    web_host(&format!("{}{authority}", url.get(..authority_start)?))
 }
 
 #[cfg(test)]

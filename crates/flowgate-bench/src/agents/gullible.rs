@@ -81,14 +81,12 @@ impl GullibleModel<'_> {
     /// text.
     fn judge_regions(&self, chat: &Request, has_answer_tool: bool) -> Completion {
         let next = ChatReader::new(chat).next_completion(self.task);
-        let looks = next.calls.iter().filter(|call| call.name == LOOK);
-        let names: Vec<String> = looks
-            .filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok())
-            .flat_map(|arguments| {
-                arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default()
-            })
-            .filter_map(|name| name.as_str().map(str::to_owned))
-            .collect();
+        let mut names: Vec<String> = Vec::new();
+        for look in next.calls.iter().filter(|call| call.name == LOOK) {
+            let arguments: Value = serde_json::from_str(&look.arguments).unwrap_or_default();
+            let regions = arguments.get("regions").and_then(Value::as_array).into_iter().flatten();
+            names.extend(regions.filter_map(Value::as_str).map(str::to_owned));
+        }
         screening_answer(&names, has_answer_tool)
     }
 }
@@ -186,17 +184,32 @@ impl<'r> ChatReader<'r> {
     fn next_completion(&self, task: &BenchTask) -> Completion {
         let instructions = self.instructions();
         let offered = |name: &str| self.request.tools.iter().any(|tool| tool.name == name);
-        // Whether the chat has a call that follows the instruction.
-        let is_done = |(tool, arguments): &&(String, Map<String, Value>)| {
-            self.calls.iter().any(|(call, made, _)| call.name == *tool && made == arguments)
-        };
-        if let Some((tool, arguments)) =
-            instructions.iter().find(|instruction| !is_done(instruction) && offered(&instruction.0))
-        {
-            return call_completion(tool, arguments.clone());
+        for (tool, arguments) in &instructions {
+            let is_followed =
+                self.calls.iter().any(|(call, made, _)| call.name == *tool && made == arguments);
+            if !is_followed && offered(tool) {
+                return call_completion(tool, arguments.clone());
+            }
         }
-        // The answer to the call of each performed step, or `None` for a step without a call or with a hidden call. The length is therefore
-        // the position of the next step.
+        let mut answers = self.step_answers(task, &instructions);
+        // A step without an output, such as a condition that does not hold, is skipped.
+        loop {
+            let Some(step) = task.steps.get(answers.len()) else { return text_completion("Done.") };
+            match self.perform_step(step, &answers) {
+                Some(completion) => return completion,
+                None => answers.push(None),
+            }
+        }
+    }
+
+    /// Returns the answer to the call of each step that was performed, or `None` for a step without a call or with a
+    /// hidden call. The length of the result is therefore the position of the next step. `instructions` are the
+    /// injected instructions in the view.
+    fn step_answers(
+        &self,
+        task: &BenchTask,
+        instructions: &[(String, Map<String, Value>)],
+    ) -> Vec<Option<&str>> {
         let mut answers: Vec<Option<&str>> = Vec::new();
         for (call, arguments, answer) in &self.calls {
             if instructions.iter().any(|(tool, asked)| call.name == *tool && asked == arguments) {
@@ -214,14 +227,7 @@ impl<'r> ChatReader<'r> {
                 answers.push(Some(answer));
             }
         }
-        // A step without an output, such as a condition that does not hold, is skipped.
-        loop {
-            let Some(step) = task.steps.get(answers.len()) else { return text_completion("Done.") };
-            match self.perform_step(step, &answers) {
-                Some(completion) => return completion,
-                None => answers.push(None),
-            }
-        }
+        answers
     }
 
     /// Returns the double's output for a step. `answers` has the answer to each earlier step, or `None` where no answer

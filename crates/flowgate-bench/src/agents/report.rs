@@ -86,18 +86,19 @@ fn best_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let kinds = HiddenTextUse::ALL.map(HiddenTextUse::name);
     let header: Vec<&str> =
         ["method"].into_iter().chain(kinds).chain(["unasked (95 %)", "questions", "looks"]).collect();
-    let cells = |(guard, row): (&Guard, &GuardResults)| {
-        let kinds = row.clean.iter().map(|(all, unasked, done)| format!("{unasked}/{all} ({done})"));
-        let sums = [row.questions.to_string(), row.spent.looks.to_string()];
-        [guard.name().to_owned()]
-            .into_iter()
-            .chain(kinds)
-            .chain([interval_cell(row.completed_unasked())])
-            .chain(sums)
-            .collect()
-    };
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for (guard, row) in guards.iter().zip(rows) {
+        let mut cells = vec![guard.name().to_owned()];
+        cells.extend(row.clean.iter().map(|(all, unasked, done)| format!("{unasked}/{all} ({done})")));
+        cells.extend([
+            interval_cell(row.completed_unasked()),
+            row.questions.to_string(),
+            row.spent.looks.to_string(),
+        ]);
+        lines.push(cells);
+    }
     let title = "best case: no attack; tasks completed without a question, of all tasks (in brackets: completed with questions)";
-    table(title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<Vec<String>>>())
+    table(title, &header, &lines)
 }
 
 /// Returns the table of the cost without an attack, relative to the first guard, which is the unguarded agent if all
@@ -114,23 +115,22 @@ fn cost(guards: &[Guard], rows: &[GuardResults]) -> Table {
     let base = rows.first().cloned().unwrap_or_default();
     // A base of 0 counts as 1, so that nothing is divided by 0.
     let ratio = |this: u64, base: u64| format!("{:.2}", this as f64 / base.max(1) as f64);
-    let cells = |(guard, row): (&Guard, &GuardResults)| {
-        let asked = row.asked.iter().zip(base.asked).map(|(this, base)| ratio(*this, base));
-        [guard.name().to_owned()]
-            .into_iter()
-            .chain(asked)
-            .chain([
-                ratio(model_calls(row), model_calls(&base)),
-                ratio(tokens(row), tokens(&base)),
-                ratio(price(row), price(&base)),
-                format!("{:.2}", row.spent.hidden as f64 / row.spent.messages.max(1) as f64),
-                row.spent.bits.to_string(),
-            ])
-            .collect()
-    };
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    for (guard, row) in guards.iter().zip(rows) {
+        let mut cells = vec![guard.name().to_owned()];
+        cells.extend(row.asked.iter().zip(base.asked).map(|(this, base)| ratio(*this, base)));
+        cells.extend([
+            ratio(model_calls(row), model_calls(&base)),
+            ratio(tokens(row), tokens(&base)),
+            ratio(price(row), price(&base)),
+            format!("{:.2}", row.spent.hidden as f64 / row.spent.messages.max(1) as f64),
+            row.spent.bits.to_string(),
+        ]);
+        lines.push(cells);
+    }
     let first = guards.first().map_or("", |guard| guard.name());
     let title = format!("cost without attack, relative to {first}; tokens of {}", crate::tokens::TOKENIZER);
-    table(&title, &header, &guards.iter().zip(rows).map(cells).collect::<Vec<Vec<String>>>())
+    table(&title, &header, &lines)
 }
 
 /// Returns the number of requests to a model in the runs without an attack.
@@ -161,16 +161,15 @@ fn comparisons(
     let Some((_, ours)) = guards.iter().zip(rows).find(|(guard, _)| **guard == OURS) else {
         return Vec::new();
     };
-    // Whether the event happened, for each attacked run. An event has its name and the function that decides it.
-    let happened =
-        |row: &GuardResults, event: ComparedEvent| row.attacked_runs().map(event.1).collect::<Vec<bool>>();
-    let others = guards.iter().zip(rows).filter(|(guard, _)| **guard != OURS);
-    let compared = others.flat_map(|(guard, row)| {
-        EVENTS.into_iter().filter_map(move |event| {
-            Some((*guard, event.0, compare(&happened(ours, event), &happened(row, event), seed)?))
-        })
-    });
-    compared.collect()
+    let mut compared = Vec::new();
+    for (guard, theirs) in guards.iter().zip(rows).filter(|(guard, _)| **guard != OURS) {
+        for (event, has_happened) in EVENTS {
+            let in_ours: Vec<bool> = ours.attacked_runs().map(has_happened).collect();
+            let in_theirs: Vec<bool> = theirs.attacked_runs().map(has_happened).collect();
+            compared.extend(compare(&in_ours, &in_theirs, seed).map(|found| (*guard, event, found)));
+        }
+    }
+    compared
 }
 
 /// Returns the figures of one guard for JSON lines and CSV, each as a name and a value. Costs are relative to `base`,

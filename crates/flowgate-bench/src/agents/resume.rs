@@ -45,7 +45,9 @@ impl TaskSuite {
         let mut row = GuardResults::default();
         for task in &self.tasks {
             let attacks = injections().into_iter().filter(|(server, ..)| task.servers.contains(server));
-            for injection in [None].into_iter().chain(attacks.map(|(_, tool, _)| Some(tool))) {
+            // The run without an attack comes first.
+            let injected_tools = [None].into_iter().chain(attacks.map(|(_, tool, _)| Some(tool)));
+            for injection in injected_tools {
                 let line = runs.next()?;
                 let run = read_run(task, injection, line)?;
                 if run_line(guard, &run) != *line {

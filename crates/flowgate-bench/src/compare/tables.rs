@@ -34,12 +34,12 @@ fn suite(lines: &[Value]) -> &str {
 /// that belong to another figure, such as the ends of its interval, get no column of their own. A cell whose line
 /// does not have the field is a dash.
 fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
-    let of_suite = runs.iter().filter(|(_, lines)| suite(lines) == name);
-    let rows = of_suite.flat_map(|(run, lines)| {
+    // The name of the run, and the line, of each row.
+    let mut rows: Vec<(&str, Map<String, Value>)> = Vec::new();
+    for (run, lines) in runs.iter().filter(|(_, lines)| suite(lines) == name) {
         let figures = lines.iter().filter(|line| text(line, "type") == "figures");
-        figures.flat_map(detector_lines).map(move |line| (run.as_str(), line))
-    });
-    let rows: Vec<(&str, Map<String, Value>)> = rows.collect();
+        rows.extend(figures.flat_map(detector_lines).map(|line| (run.as_str(), line)));
+    }
     // The columns of texts and of numbers, each in the order in which the lines first have them.
     let (mut names, mut numbers) = (Vec::<&str>::new(), Vec::<&str>::new());
     for (field, value) in rows.iter().flat_map(|(_, line)| line) {
@@ -54,14 +54,17 @@ fn figure_table(name: &str, runs: &[NamedRun]) -> Table {
         }
     }
     let header: Vec<&str> = std::iter::once("run").chain(names.clone()).chain(numbers.clone()).collect();
-    let cells = |(run, line): &(&str, Map<String, Value>)| {
-        let texts =
-            names.iter().map(|name| line.get(*name).and_then(Value::as_str).unwrap_or("-").to_owned());
-        let figures = numbers.iter().map(|name| figure_cell(line, name));
-        std::iter::once((*run).to_owned()).chain(texts).chain(figures).collect()
-    };
+    let mut body: Vec<Vec<String>> = Vec::new();
+    for (run, line) in &rows {
+        let mut cells = vec![(*run).to_owned()];
+        cells.extend(
+            names.iter().map(|name| line.get(*name).and_then(Value::as_str).unwrap_or("-").to_owned()),
+        );
+        cells.extend(numbers.iter().map(|name| figure_cell(line, name)));
+        body.push(cells);
+    }
     let title = if name.is_empty() { "figures".to_owned() } else { format!("figures of {name}") };
-    table(&title, &header, &rows.iter().map(cells).collect::<Vec<_>>())
+    table(&title, &header, &body)
 }
 
 /// Returns the text of the cell for the figure in the field `name` of a line: a whole number as it is, another one

@@ -135,9 +135,11 @@ fn parse_run(run: &LocatedValue<'_>) -> Result<CorpusRun, CorpusError> {
         match message.text_of("role")? {
             "user" if prompt.is_empty() => prompt = content(message)?,
             "assistant" => {
-                for call in
-                    message.optional("tool_calls")?.map_or_else(|| Ok(Vec::new()), |calls| calls.items())?
-                {
+                let made = match message.optional("tool_calls")? {
+                    Some(made) => made.items()?,
+                    None => Vec::new(),
+                };
+                for call in made {
                     let named = (call.text_of("function")?.to_owned(), call.field("args")?.object()?.clone());
                     unanswered.insert(call.text_of("id")?.to_owned(), named);
                 }
@@ -182,28 +184,10 @@ fn content(message: &LocatedValue<'_>) -> Result<String, CorpusError> {
     Ok(texts.join("\n"))
 }
 
-/// Builds the sets of tools, one for each suite, and the cases. The recorded runs do not describe the tools: a set has
-/// the tools that the runs of its suite call, with all arguments that occur in these calls, and no descriptions.
+/// Builds the sets of tools, one for each suite, and the cases: one for each solved task, and one for each attack that
+/// made a call of its own.
 fn cases(tasks: &[SolvedTask]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
-    // For each suite the names of its tools, and for each tool the names of its arguments.
-    let mut suites: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
-    for run in tasks.iter().flat_map(|task| std::iter::once(&task.solution).chain(&task.attacked)) {
-        let tools = suites.entry(&run.suite).or_default();
-        for call in &run.calls {
-            tools.entry(&call.tool).or_default().extend(call.arguments.keys().map(String::as_str));
-        }
-    }
-    // A tool whose arguments may have any value.
-    let tool = |(name, arguments): (&&str, &BTreeSet<&str>)| {
-        let properties: Map<String, Value> =
-            arguments.iter().map(|argument| ((*argument).to_owned(), json!({}))).collect();
-        let parameters = json!({"type": "object", "properties": properties});
-        CorpusTool { name: (*name).to_owned(), description: String::new(), parameters }
-    };
-    let sets: Vec<ToolSet> = suites
-        .iter()
-        .map(|(suite, tools)| ToolSet { name: (*suite).to_owned(), tools: tools.iter().map(tool).collect() })
-        .collect();
+    let sets = tool_sets(tasks);
     let new_case = |run: &CorpusRun, group: String| {
         let tool_set = sets.iter().position(|set| set.name == run.suite).unwrap_or_default();
         let tools = sets.get(tool_set).map_or(&[][..], |set| &set.tools);
@@ -235,16 +219,43 @@ fn cases(tasks: &[SolvedTask]) -> (Vec<ToolSet>, Vec<CorpusCase>) {
     (sets, cases)
 }
 
+/// Builds a set of tools for each suite. The recorded runs do not describe the tools: a set has the tools that the runs
+/// of its suite call, with all arguments that occur in these calls, and no descriptions.
+fn tool_sets(tasks: &[SolvedTask]) -> Vec<ToolSet> {
+    // For each suite the names of its tools, and for each tool the names of its arguments.
+    let mut suites: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
+    for run in tasks.iter().flat_map(|task| std::iter::once(&task.solution).chain(&task.attacked)) {
+        let tools = suites.entry(&run.suite).or_default();
+        for call in &run.calls {
+            tools.entry(&call.tool).or_default().extend(call.arguments.keys().map(String::as_str));
+        }
+    }
+    let mut sets = Vec::new();
+    for (suite, tools) in &suites {
+        let mut of_suite = Vec::new();
+        for (name, arguments) in tools {
+            // An empty schema permits any value of the argument.
+            let properties: Map<String, Value> =
+                arguments.iter().map(|argument| ((*argument).to_owned(), json!({}))).collect();
+            let parameters = json!({"type": "object", "properties": properties});
+            of_suite.push(CorpusTool { name: (*name).to_owned(), description: String::new(), parameters });
+        }
+        sets.push(ToolSet { name: (*suite).to_owned(), tools: of_suite });
+    }
+    sets
+}
+
 /// Adds the calls of an attacked run to its case. A call that the solution also has becomes a call of the task, and
 /// any other call becomes a call of the attack. A call of the attack needs the answers with the injected text. These
 /// are the answers that differ from the solution's answer to the same call; if no earlier answer differs, the call of
-/// the attack needs all earlier answers.
+/// the attack needs all earlier answers. In the case, the calls of the attack follow those of the task.
 fn add_attacked_calls(case: &mut CorpusCase, run: &CorpusRun, solution: &CorpusRun) {
     // The equal call of the solution, if there is one.
     let in_solution = |call: &AnsweredCall| {
         let is_equal = |own: &&AnsweredCall| own.tool == call.tool && own.arguments == call.arguments;
         solution.calls.iter().find(is_equal)
     };
+    // The positions of the calls whose answers have the injected text.
     let mut injected = Vec::new();
     for call in &run.calls {
         match in_solution(call) {
@@ -271,7 +282,13 @@ fn add_attacked_calls(case: &mut CorpusCase, run: &CorpusRun, solution: &CorpusR
             }
         }
     }
-    // Below, the calls of the attack are moved behind those of the task, so the needs get the new positions.
+    move_attack_last(case);
+}
+
+/// Moves the calls of the attack behind those of the task, and changes the positions in the needs of all calls
+/// accordingly.
+fn move_attack_last(case: &mut CorpusCase) {
+    // The old positions of the calls of the task; the index of each in this list is its new position.
     let positions: Vec<usize> = case
         .calls
         .iter()

@@ -75,7 +75,8 @@ impl<'c> ScriptDouble<'c> {
         let view = CallsInView::new(request);
         for (at, call) in self.case.calls.iter().enumerate() {
             let is_attack = call.purpose == CallPurpose::Attack;
-            if self.finished.contains(&at) || is_attack && self.is_refused {
+            let is_attack_over = is_attack && self.is_refused;
+            if self.finished.contains(&at) || is_attack_over {
                 continue;
             }
             // The double gives up a call that it proposed too often. A call that the view shows and that did not run

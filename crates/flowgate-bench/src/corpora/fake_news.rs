@@ -153,10 +153,10 @@ fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion,
     // A text with at least one word, on one line.
     let words = |field: &str| {
         let words: Vec<&str> = item.text_of(field)?.split_whitespace().collect();
-        match words.is_empty() {
-            true => Err(item.field(field)?.problem("the text has no words; write some")),
-            false => Ok(words.join(" ")),
+        if words.is_empty() {
+            return Err(item.field(field)?.problem("the text has no words; write some"));
         }
+        Ok(words.join(" "))
     };
     let facts = item.field("facts")?;
     let items = facts.items()?;
@@ -165,25 +165,27 @@ fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion,
             "the list is empty; write for each fact of the answer the list of the articles that state it, such as [[\"legit\"], [\"legit\", \"fake\"]]",
         ));
     }
-    // Whether the legitimate article states the fact, and whether the fake one does.
-    let fact = |holders: &LocatedValue<'_>| {
-        let mut stated = (false, false);
-        for holder in holders.items()? {
-            match holder.text()? {
-                "legit" => stated.0 = true,
-                "fake" => stated.1 = true,
-                _ => return Err(holder.problem("expected `legit` or `fake`")),
-            }
-        }
-        match stated {
-            (false, false) => Err(holders.problem(
-                "the list is empty; write which articles of the pair state this fact: `legit`, `fake` or both",
-            )),
-            stated => Ok(stated),
-        }
-    };
-    let facts = items.iter().map(fact).collect::<Result<_, _>>()?;
+    let facts = items.iter().map(stating_articles).collect::<Result<_, _>>()?;
     Ok(PairQuestion { pair, text: words("question")?, answer: words("answer")?, facts })
+}
+
+/// Reads the list of the articles that state a fact (`holders`). Returns whether the legitimate article states it, and
+/// whether the fake one does.
+fn stating_articles(holders: &LocatedValue<'_>) -> Result<(bool, bool), CorpusError> {
+    let (mut in_legit, mut in_fake) = (false, false);
+    for holder in holders.items()? {
+        match holder.text()? {
+            "legit" => in_legit = true,
+            "fake" => in_fake = true,
+            _ => return Err(holder.problem("expected `legit` or `fake`")),
+        }
+    }
+    if !in_legit && !in_fake {
+        return Err(holders.problem(
+            "the list is empty; write which articles of the pair state this fact: `legit`, `fake` or both",
+        ));
+    }
+    Ok((in_legit, in_fake))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::arguments::obeying_arguments;
 use super::case::{CallPurpose, CorpusCase, CorpusTool, ScriptedCall, ToolSet};
@@ -128,17 +128,7 @@ fn case(
     let user_tool = described(&item.field("User Tool")?)?;
     let attackers = item.field("Attacker Tools")?;
     let attacker_tools = attackers.items()?.iter().map(described).collect::<Result<Vec<_>, _>>()?;
-    let tool_parameters = item.field("Tool Parameters")?;
-    // The benchmark writes the arguments as JSON, or as a Python `dict`.
-    let arguments = match serde_json::from_str(tool_parameters.text()?) {
-        Ok(arguments) => arguments,
-        Err(_) => literal(tool_parameters.text()?).map_err(|problem| tool_parameters.problem(&problem))?,
-    };
-    let Value::Object(arguments) = arguments else {
-        return Err(tool_parameters.problem(
-            "expected the arguments as a JSON object or a Python `dict`; download the benchmark again",
-        ));
-    };
+    let arguments = user_arguments(&item.field("Tool Parameters")?)?;
     let mut offered = vec![user_tool.name.clone()];
     for tool in &attacker_tools {
         if !offered.contains(&tool.name) {
@@ -173,6 +163,20 @@ fn case(
         }
     }
     Ok(case)
+}
+
+/// Reads the arguments of the user's tool, which the benchmark writes as JSON or as a Python `dict`.
+fn user_arguments(parameters: &LocatedValue<'_>) -> Result<Map<String, Value>, CorpusError> {
+    let arguments = match serde_json::from_str(parameters.text()?) {
+        Ok(arguments) => arguments,
+        Err(_) => literal(parameters.text()?).map_err(|problem| parameters.problem(&problem))?,
+    };
+    match arguments {
+        Value::Object(arguments) => Ok(arguments),
+        _ => Err(parameters.problem(
+            "expected the arguments as a JSON object or a Python `dict`; download the benchmark again",
+        )),
+    }
 }
 
 /// Returns a call that the injected text `instruction` asks for, with an argument that carries the text `stolen`, if

@@ -39,15 +39,13 @@ pub fn load_mails(folder: &dyn CorpusFolder) -> Result<Vec<String>, CorpusError>
             open.extend(folder.folders(&path)?.iter().rev().map(|name| (below(name), depth + 1)));
         }
     }
-    match texts.is_empty() {
-        true => Err(CorpusError::new(
-            "",
-            format!(
-                "no file has the text of an e-mail, of at least {MIN_TEXT} characters without headers and quotations; give a folder with one message in each file"
-            ),
-        )),
-        false => Ok(texts),
+    if texts.is_empty() {
+        let problem = format!(
+            "no file has the text of an e-mail, of at least {MIN_TEXT} characters without headers and quotations; give a folder with one message in each file"
+        );
+        return Err(CorpusError::new("", problem));
     }
+    Ok(texts)
 }
 
 /// Returns the body of a message in one line, without headers and quoted messages, cut after [`MAX_TEXT`] characters.

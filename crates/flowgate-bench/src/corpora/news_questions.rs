@@ -86,6 +86,7 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
     if facts.is_empty() || facts.len() > MAX_FACTS {
         return Err(format!("`facts` is not a list of 1 to {MAX_FACTS} facts"));
     }
+    // For each fact, the names of the articles that state it.
     let mut holders = Vec::with_capacity(facts.len());
     for fact in facts {
         let words = text_with_words(fact, "words")?;
@@ -98,41 +99,44 @@ fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
                 words.escape_debug()
             ));
         }
-        let mut stating = Vec::new();
-        // An article either has a quoted sentence that contains the words, or does not contain the words at all.
-        for (name, field, article) in [("legit", "A", &pair.legit), ("fake", "B", &pair.fake)] {
-            match fact.get(field) {
-                None | Some(Value::Null) if contains(article, &words) => {
-                    return Err(format!(
-                        "article {field} has the words `{}`, but no sentence of it is quoted",
-                        words.escape_debug()
-                    ));
-                }
-                None | Some(Value::Null) => {}
-                Some(_) => {
-                    let quote = text_with_words(fact, field)?;
-                    if !contains(article, &quote) {
-                        return Err(format!(
-                            "the model quotes a sentence that article {field} does not have: `{}`",
-                            quote.escape_debug()
-                        ));
-                    }
-                    if !contains(&quote, &words) {
-                        return Err(format!(
-                            "the quoted sentence lacks the words `{}`",
-                            words.escape_debug()
-                        ));
-                    }
-                    stating.push(name);
-                }
-            }
-        }
-        if stating.is_empty() {
-            return Err(format!("no article states `{}`", words.escape_debug()));
-        }
-        holders.push(stating);
+        holders.push(stating_articles(pair, fact, &words)?);
     }
     Ok(json!({"pair": pair.name, "question": question, "answer": answer, "facts": holders}).to_string())
+}
+
+/// Returns the names of the articles of `pair` that state `fact`, whose words are `words`. The model quotes a sentence
+/// of each such article in the field `A` or `B`. An article must either have a quoted sentence that contains the words,
+/// or not contain the words at all; at least one article must state the fact.
+fn stating_articles(pair: &NewsPair, fact: &Value, words: &str) -> Result<Vec<&'static str>, String> {
+    let mut stating = Vec::new();
+    for (name, field, article) in [("legit", "A", &pair.legit), ("fake", "B", &pair.fake)] {
+        match fact.get(field) {
+            None | Some(Value::Null) if contains(article, words) => {
+                return Err(format!(
+                    "article {field} has the words `{}`, but no sentence of it is quoted",
+                    words.escape_debug()
+                ));
+            }
+            None | Some(Value::Null) => {}
+            Some(_) => {
+                let quote = text_with_words(fact, field)?;
+                if !contains(article, &quote) {
+                    return Err(format!(
+                        "the model quotes a sentence that article {field} does not have: `{}`",
+                        quote.escape_debug()
+                    ));
+                }
+                if !contains(&quote, words) {
+                    return Err(format!("the quoted sentence lacks the words `{}`", words.escape_debug()));
+                }
+                stating.push(name);
+            }
+        }
+    }
+    if stating.is_empty() {
+        return Err(format!("no article states `{}`", words.escape_debug()));
+    }
+    Ok(stating)
 }
 
 /// Returns the text in `field` of an object, with single spaces between its words. The error says what the field must be.

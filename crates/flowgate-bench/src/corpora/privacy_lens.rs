@@ -90,27 +90,11 @@ fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase;
         read.push((step.tool, input(&given, step.input)?, step.observation));
     }
     let final_action = trajectory.text_of("final_action")?;
-    // On offer are the tools whose names begin with the name of a toolkit, and those that the trajectory uses.
-    let mut offered: Vec<String> = Vec::new();
-    for toolkit in trajectory.field("toolkits")?.items()? {
-        let toolkit = toolkit.text()?;
-        let of_kit = set.tools.iter().filter(|tool| tool.name.starts_with(toolkit));
-        let new: Vec<String> =
-            of_kit.map(|tool| tool.name.clone()).filter(|name| !offered.contains(name)).collect();
-        offered.extend(new);
-    }
-    for name in read.iter().map(|(tool, ..)| *tool).chain([final_action]) {
-        if set.tool(name).is_none() {
-            let parameters = json!({"type": "object", "properties": {}});
-            set.tools.push(CorpusTool { name: name.to_owned(), description: String::new(), parameters });
-        }
-        if !offered.iter().any(|known| known == name) {
-            offered.push(name.to_owned());
-        }
-    }
+    let used: Vec<&str> = read.iter().map(|(tool, ..)| *tool).chain([final_action]).collect();
+    let offered = offered_tools(&trajectory, &used, set)?;
     // The text that the disclosure sends.
     let items = trajectory.field("sensitive_info_items")?.items()?;
-    let items = items.iter().map(LocatedValue::text).collect::<Result<Vec<_>, _>>()?.join("\n");
+    let sensitive = items.iter().map(LocatedValue::text).collect::<Result<Vec<_>, _>>()?.join("\n");
     let case = |group: &str| {
         let mut case = CorpusCase {
             name: format!("{}, {group}", item.place()),
@@ -137,7 +121,7 @@ fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase;
     let needs = (0..disclosure.calls.len()).collect();
     disclosure.calls.push(ScriptedCall {
         tool: final_action.to_owned(),
-        arguments: send(&items),
+        arguments: send(&sensitive),
         answer: answer.clone(),
         purpose: CallPurpose::Attack,
         needs,
@@ -145,6 +129,33 @@ fn read_cases(item: &LocatedValue<'_>, set: &mut ToolSet) -> Result<[CorpusCase;
     let mut harmless = case("harmless");
     harmless.add_task_call(final_action, send(prompt), answer);
     Ok([disclosure, harmless])
+}
+
+/// Returns the names of the tools on offer: those that begin with the name of a toolkit, and those that the trajectory
+/// uses (`used`). Adds to `set` each used tool that no file describes.
+fn offered_tools(
+    trajectory: &LocatedValue<'_>,
+    used: &[&str],
+    set: &mut ToolSet,
+) -> Result<Vec<String>, CorpusError> {
+    let mut offered: Vec<String> = Vec::new();
+    for toolkit in trajectory.field("toolkits")?.items()? {
+        let toolkit = toolkit.text()?;
+        let of_kit = set.tools.iter().filter(|tool| tool.name.starts_with(toolkit));
+        let new: Vec<String> =
+            of_kit.map(|tool| tool.name.clone()).filter(|name| !offered.contains(name)).collect();
+        offered.extend(new);
+    }
+    for name in used.iter().copied() {
+        if set.tool(name).is_none() {
+            let parameters = json!({"type": "object", "properties": {}});
+            set.tools.push(CorpusTool { name: name.to_owned(), description: String::new(), parameters });
+        }
+        if !offered.iter().any(|known| known == name) {
+            offered.push(name.to_owned());
+        }
+    }
+    Ok(offered)
 }
 
 /// Divides the trajectory `given` into its steps. If a line does not begin as expected, the error names the step by its

@@ -163,7 +163,8 @@ fn value_of(expression: &Expr) -> Result<Value, usize> {
             let mut fields = Map::new();
             for item in &dict.items {
                 // An item without a key is `**other`, which is not part of a literal.
-                let key = match item.key.as_ref().map(value_of).ok_or_else(offset)?? {
+                let key = item.key.as_ref().ok_or_else(offset)?;
+                let key = match value_of(key)? {
                     Value::String(key) => key,
                     other => other.to_string(),
                 };

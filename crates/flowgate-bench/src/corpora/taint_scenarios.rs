@@ -95,14 +95,17 @@ fn case(scenario: &LocatedValue<'_>, set: &ToolSet, tool_set: usize) -> Result<C
         prompt: scenario.text_of("request")?.to_owned(),
         calls: Vec::new(),
     };
+    // The positions of the calls whose answers are from an untrusted source.
     let mut sources = Vec::new();
     for step in scenario.field("steps")?.items()? {
         let (tool, arguments) = call(&step, set)?;
         let is_source = step.optional("source")?.map_or(Ok(false), |source| truth(&source))?;
         case.add_task_call(tool, arguments.clone(), step.text_of("answer")?.to_owned());
-        // An equal call is not added a second time, so the position is that of the first one.
-        let added = case.calls.iter().position(|call| call.tool == tool && call.arguments == arguments);
-        sources.extend(added.filter(|_| is_source));
+        if is_source {
+            // An equal call is not added a second time, so the position is that of the first one.
+            let added = case.calls.iter().position(|call| call.tool == tool && call.arguments == arguments);
+            sources.extend(added);
+        }
     }
     let sink = scenario.field("sink")?;
     let (tool, arguments) = call(&sink, set)?;

@@ -31,6 +31,7 @@ pub struct DetectorFigures {
 impl DetectorFigures {
     /// Computes the figures from the judged rows.
     pub fn of(judged: &[JudgedRow<'_>]) -> Self {
+        // The rows with an attack, or the honest ones.
         let rows = |is_attack: bool| judged.iter().filter(move |judged| judged.row.is_attack() == is_attack);
         // The name, the proportion of attacks that are flagged, and that of honest rows.
         let proportions = |name, is_flagged: &dyn Fn(&JudgedRow<'_>) -> bool| {

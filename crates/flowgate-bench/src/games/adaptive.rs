@@ -165,8 +165,10 @@ pub fn search_extended_pair(
     settings: SearchSettings<'_>,
     after_query: &mut dyn FnMut() -> bool,
 ) -> Result<Option<AttackSearch>, ExecutionError> {
+    // Each seed has `instances` tasks, and the seeds are consecutive numbers.
     let instances = suite.instances.max(1);
-    let (seed, number) = (suite.seed.wrapping_add((index / instances) as u64), index % instances);
+    let seed = suite.seed.wrapping_add((index / instances) as u64);
+    let number = index % instances;
     match game {
         // A variant of the game `of`, which is one of AgentSecBench's.
         ExtendedGame::Variant(variant, of) => {
@@ -194,6 +196,7 @@ pub fn search_extended_pair(
             let run = |attack: &AttackTemplate, variant| {
                 runner.run_journey(&pair(attack, variant), Side::Adversarial, defence)
             };
+            // Without an encoding of its own, the game lets the attacker choose among plain text and all encodings.
             let variants = match encoding {
                 Some(encoding) => vec![Variant::Encoded(encoding)],
                 None => {
@@ -283,9 +286,10 @@ fn next_attack(
         let random_variant = variant.unwrap_or(Variant::Paper);
         // In one of four cases, no attempt is changed, and a new text is composed.
         let is_new = target.random.below(4) == 0;
-        let parent = parents.get(target.random.below(parents.len().max(1))).filter(|_| !is_new);
+        let drawn = parents.get(target.random.below(parents.len().max(1)));
+        let parent = if is_new { None } else { drawn };
         let (attack, variant) = match parent {
-            // Either the text or its form changes.
+            // Either the form of the attempt changes, or its text.
             Some(parent) if target.random.below(2) == 0 => {
                 (AttackTemplate { family: "changed", text: parent.attack.clone() }, random_variant)
             }
@@ -340,19 +344,24 @@ fn search_task(
                 };
                 let proposed = propose(author, &briefing)
                     .map_err(|error| ExecutionError::Model { task: target.id.clone(), error })?;
-                let proposed = match proposed {
-                    None => Err(Rejection::Unusable),
+                rejected = match &proposed {
+                    None => Some(Rejection::Unusable),
                     // The same attack again would say nothing new.
                     Some((attack, variant)) if tried.contains(&(attack.text.clone(), variant.name())) => {
-                        Err(Rejection::Repeated)
+                        Some(Rejection::Repeated)
                     }
-                    Some(proposed) => Ok(proposed),
+                    Some(_) => None,
                 };
-                rejected = proposed.as_ref().err().copied();
-                found.unusable += usize::from(rejected == Some(Rejection::Unusable));
-                found.repeated += usize::from(rejected == Some(Rejection::Repeated));
-                // An attack without the model replaces a proposal that is not used.
-                proposed.unwrap_or_else(|_| next_attack(&mut target, defence, &found.best, &tried))
+                match rejected {
+                    Some(Rejection::Unusable) => found.unusable += 1,
+                    Some(Rejection::Repeated) => found.repeated += 1,
+                    None => {}
+                }
+                match proposed {
+                    Some(proposed) if rejected.is_none() => proposed,
+                    // An attack without the model replaces a proposal that is not used.
+                    _ => next_attack(&mut target, defence, &found.best, &tried),
+                }
             }
             (None, None) => next_attack(&mut target, defence, &found.best, &tried),
         };

@@ -113,24 +113,24 @@ impl ModelDouble {
             let look = tool_call(LOOK, &json!({"regions": regions}));
             return Completion { calls: vec![look], ..Completion::default() };
         }
-        let is_readable = |part: &&String| !is_match(&PLACEHOLDER, part);
-        let readable: Vec<&String> = parts.iter().filter(is_readable).collect();
-        let is_request = |part: &&&String| is_match(&REQUEST, part);
-        let requests: Vec<&&String> = readable.iter().filter(is_request).collect();
+        // The parts in sight, and among them those that ask for something.
+        let readable: Vec<&String> = parts.iter().filter(|part| !is_match(&PLACEHOLDER, part)).collect();
+        let requests: Vec<&&String> = readable.iter().filter(|part| is_match(&REQUEST, part)).collect();
         if self.obeys_texts()
             && let Some(call) = requested_call(request, &requests)
         {
             return Completion { calls: vec![call], ..Completion::default() };
         }
         // The answer has the visible parts that neither are requests of an attacker nor contain markers.
-        let is_answer = |part: &&&String| !is_match(&REQUEST, part) && !is_match(&MARKER, part);
-        let mut lines: Vec<&str> = readable.iter().filter(is_answer).map(|part| part.as_str()).collect();
-        if self.obeys_texts() && !requests.is_empty() {
+        let answers = readable.iter().filter(|part| !is_match(&REQUEST, part) && !is_match(&MARKER, part));
+        let mut lines: Vec<&str> = answers.map(|part| part.as_str()).collect();
+        if self.obeys_texts()
+            && !requests.is_empty()
+            && let Some(marker) = MARKER.as_ref()
+        {
             // It writes all markers in sight, since it does not understand which one the request means.
-            let markers = MARKER.as_ref().into_iter().flat_map(|marker| {
-                readable.iter().flat_map(|part| marker.find_iter(part)).map(|found| found.as_str())
-            });
-            lines.extend(markers);
+            let markers = readable.iter().flat_map(|part| marker.find_iter(part));
+            lines.extend(markers.map(|found| found.as_str()));
         }
         Completion { text: lines.join("\n"), ..Completion::default() }
     }
@@ -148,11 +148,10 @@ impl ModelDouble {
         if !is_offered || has_looked || !wants {
             return Vec::new();
         }
-        // The pattern is a constant that compiles; if it did not, no name would be found.
-        let placeholders = PLACEHOLDER.as_ref().into_iter();
+        // The pattern is a constant that compiles, so there is always one.
+        let Some(placeholder) = PLACEHOLDER.as_ref() else { return Vec::new() };
+        let found = parts.iter().flat_map(|part| placeholder.captures_iter(part));
         // The first group of the pattern is the name of the region.
-        let found = placeholders
-            .flat_map(|placeholder| parts.iter().flat_map(|part| placeholder.captures_iter(part)));
         found.filter_map(|found| found.get(1).map(|name| name.as_str().to_owned())).collect()
     }
 }

@@ -149,13 +149,13 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
     ];
     let cells = |figures: &DefenceFigures| {
         let overall = &figures.overall;
-        // Both are missing without the figures of the runs without a defence.
+        // These two are missing without the figures of the runs without a defence, or if a figure does not exist.
         let reduction = base.and_then(|base| {
             Some(risk_reduction(base.overall.attack_success.value()?, overall.attack_success.value()?))
         });
         let loss =
             base.and_then(|base| Some(utility_loss(base.overall.benign_utility?, overall.benign_utility?)));
-        let leakage = figures.worst_canary_leakage();
+        let (canary_bits, canary_advantage) = figures.worst_canary_leakage().unzip();
         vec![
             cell(reduction),
             cell(loss),
@@ -163,8 +163,8 @@ fn effect_table(all: &[DefenceFigures], base: Option<&DefenceFigures>) -> Table 
             cell(overall.real_ideal_gap),
             cell(overall.ideal_deviation.value()),
             cell(overall.response_gap.value()),
-            cell(leakage.map(|leakage| leakage.0)),
-            cell(leakage.map(|leakage| leakage.1)),
+            cell(canary_bits),
+            cell(canary_advantage),
         ]
     };
     table(

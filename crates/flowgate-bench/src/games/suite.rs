@@ -60,8 +60,9 @@ impl GameSuite {
                 let of_game = if attacks.is_empty() {
                     generate_pairs(game, seed, instances, variant)
                 } else {
-                    let attacks = attacks.iter().cycle().take(instances).enumerate();
-                    attacks
+                    // If there are fewer attacks than instances, they are used again from the first one on.
+                    let numbered = attacks.iter().cycle().take(instances).enumerate();
+                    numbered
                         .map(|(number, attack)| generate_pair(game, seed, number, variant, attack))
                         .collect()
                 };

@@ -100,10 +100,13 @@ impl<'r> Chat<'r> {
                         // A further look on a level does not begin another one.
                         progress.level = Some(progress.next);
                     }
-                } else if let Some(index) = (progress.next..task.steps.len())
-                    .find(|index| task.steps.get(*index).is_some_and(|step| step.tool == tool_of(call)))
-                {
-                    progress.next = index + 1;
+                } else {
+                    let has_tool_of_call =
+                        |index: &usize| task.steps.get(*index).is_some_and(|step| step.tool == tool_of(call));
+                    let mut remaining = progress.next..task.steps.len();
+                    if let Some(index) = remaining.find(has_tool_of_call) {
+                        progress.next = index + 1;
+                    }
                 }
             }
         }

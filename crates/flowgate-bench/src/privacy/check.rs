@@ -52,8 +52,9 @@ pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
     let (mut arguments, mut context) = (Vec::new(), Vec::new());
     for step in &task.steps {
         let failed = |problem: &str| place(&format!("{}: {problem}", step.tool));
-        let look = |reference: &Reference| look(&answers, reference);
-        match step.condition.as_ref().map(|condition| holds(condition, &look)) {
+        // All answers so far are visible, so a step may use any of them.
+        let sight = |reference: &Reference| look(&answers, reference);
+        match step.condition.as_ref().map(|condition| holds(condition, &sight)) {
             None | Some(Ok(true)) => {}
             Some(Ok(false)) => {
                 return Err(failed(
@@ -66,7 +67,7 @@ pub fn ground_truth(task: &PrivacyTask) -> Result<GroundTruth, String> {
         }
         let mut made = Map::new();
         for (name, value) in &step.arguments {
-            match compute(value, &look) {
+            match compute(value, &sight) {
                 ValueOrNeed::Known(value) => made.insert(name.clone(), value),
                 _ => {
                     return Err(failed(&format!(
@@ -196,8 +197,11 @@ fn answers_seen(task: &PrivacyTask) -> Vec<Answer> {
 fn private_values(task: &PrivacyTask) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let seen = answers_seen(task);
-    let is_seen = |tool: &&world::PrivacyTool| seen.iter().any(|(name, _)| name == tool.name);
-    for tool in world::tools(task.suite).iter().filter(|tool| tool.arguments.is_empty()).filter(is_seen) {
+    for tool in world::tools(task.suite) {
+        let is_seen = seen.iter().any(|(name, _)| name == tool.name);
+        if !is_seen || !tool.arguments.is_empty() {
+            continue;
+        }
         let Ok(answer) = PrivacyWorld::new(task.suite).run(tool.name, &Map::new()) else { continue };
         let rows = answer.as_array().cloned().unwrap_or_else(|| vec![answer]);
         for (field, category) in tool.private {

@@ -199,24 +199,7 @@ fn template(text: &str) -> Result<Template, String> {
 /// can end with a derivation: ` / NUMBER` divides the value, and `? VALUE: TEXT, ...` replaces each value by its
 /// text. A text of another form is an error, and so is a divisor that is not above 0.
 fn reference(text: &str) -> Result<Reference, String> {
-    let (path, derivation) = if let Some((path, choices)) = text.split_once('?') {
-        let pair = |choice: &str| {
-            let (value, text) = choice.split_once(':')?;
-            Some((value.trim().to_owned(), text.trim().to_owned()))
-        };
-        let choices: Option<Vec<_>> = choices.split(',').map(pair).collect();
-        (path, Derivation::Choose(choices.ok_or("the choice in the template does not have the form `{FIELD ? a: x, b: y}`; write it in this form")?))
-    } else if let Some((path, number)) = text.split_once(" / ") {
-        let number = number.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
-        (
-            path,
-            Derivation::DivideBy(
-                number.ok_or("the divisor in `{FIELD / NUMBER}` is not a number above 0; write one")?,
-            ),
-        )
-    } else {
-        (text, Derivation::Copy)
-    };
+    let (path, derivation) = path_and_derivation(text)?;
     // The owner of the field is a tool, or a row in the answer of a tool.
     let (owner, field) = path
         .trim()
@@ -227,6 +210,27 @@ fn reference(text: &str) -> Result<Reference, String> {
         None => (owner, None),
     };
     Ok(Reference { tool: tool.to_owned(), row, field: field.to_owned(), derivation })
+}
+
+/// Splits the text of a reference into the path of its field and its derivation.
+fn path_and_derivation(text: &str) -> Result<(&str, Derivation), String> {
+    if let Some((path, choices)) = text.split_once('?') {
+        let pair = |choice: &str| {
+            let (value, text) = choice.split_once(':')?;
+            Some((value.trim().to_owned(), text.trim().to_owned()))
+        };
+        let choices: Option<Vec<_>> = choices.split(',').map(pair).collect();
+        let choices = choices.ok_or(
+            "the choice in the template does not have the form `{FIELD ? a: x, b: y}`; write it in this form",
+        )?;
+        return Ok((path, Derivation::Choose(choices)));
+    }
+    if let Some((path, number)) = text.split_once(" / ") {
+        let number = number.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
+        let number = number.ok_or("the divisor in `{FIELD / NUMBER}` is not a number above 0; write one")?;
+        return Ok((path, Derivation::DivideBy(number)));
+    }
+    Ok((text, Derivation::Copy))
 }
 
 #[cfg(test)]

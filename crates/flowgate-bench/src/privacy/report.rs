@@ -103,21 +103,19 @@ pub fn task_rows(results: &DefenceResults) -> Vec<Value> {
 /// The list is empty if the default was not measured. `seed` determines the samples of the bootstrap intervals.
 fn comparisons(all: &[DefenceResults], seed: u64) -> Vec<(&'static str, &'static str, PairedComparison)> {
     let Some(ours) = all.iter().find(|results| results.defence.name() == OURS) else { return Vec::new() };
-    // Whether the event happened in each task. An event has its name and the function that decides this.
-    let happened = |results: &DefenceResults, event: ComparedEvent| {
-        results.tasks.iter().map(event.1).collect::<Vec<bool>>()
-    };
     let is_comparable = |results: &&DefenceResults| {
         results.defence != ours.defence && results.defence.variant() == ours.defence.variant()
     };
-    let others = all.iter().filter(is_comparable);
-    let compared = others.flat_map(|other| {
-        EVENTS.into_iter().filter_map(move |event| {
-            let found = compare(&happened(ours, event), &happened(other, event), seed)?;
-            Some((other.defence.name(), event.0, found))
-        })
-    });
-    compared.collect()
+    let mut compared = Vec::new();
+    for other in all.iter().filter(is_comparable) {
+        for (event, has_happened) in EVENTS {
+            let in_ours: Vec<bool> = ours.tasks.iter().map(has_happened).collect();
+            let in_other: Vec<bool> = other.tasks.iter().map(has_happened).collect();
+            let found = compare(&in_ours, &in_other, seed);
+            compared.extend(found.map(|found| (other.defence.name(), event, found)));
+        }
+    }
+    compared
 }
 
 /// Returns the comparisons of [`OURS`] with every other defence as JSON objects; none if the default was not measured.

@@ -77,12 +77,18 @@ fn decimal(value: f64, digits: usize) -> String {
 /// rows of one seed; all have the same rows with the same columns.
 pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
     let Some(first) = seeds.first() else { return Vec::new() };
-    let row = |(index, cells): (usize, &Vec<Cell>)| {
+    let mut merged = Vec::new();
+    for (index, cells) in first.iter().enumerate() {
+        // The row at this position in the table of each seed.
         let rows: Vec<&Vec<Cell>> = seeds.iter().filter_map(|rows| rows.get(index)).collect();
-        let cell = |column| over_seeds(&rows.iter().filter_map(|row| row.get(column)).collect::<Vec<_>>());
-        (0..cells.len()).map(cell).collect()
-    };
-    first.iter().enumerate().map(row).collect()
+        let mut texts = Vec::new();
+        for column in 0..cells.len() {
+            let of_column: Vec<&Cell> = rows.iter().filter_map(|row| row.get(column)).collect();
+            texts.push(over_seeds(&of_column));
+        }
+        merged.push(texts);
+    }
+    merged
 }
 
 /// Merges the cells that several seeds have at one place of a table into one text. A name stays as it is. A figure
@@ -90,10 +96,12 @@ pub(super) fn merged(seeds: &[Vec<Vec<Cell>>]) -> Vec<Vec<String>> {
 /// greatest count. The different values of a parameter are listed. An interval becomes a dash: the seeds share
 /// questions or have different parameters, so their questions are not a sample of one population.
 fn over_seeds(cells: &[&Cell]) -> String {
+    let Some(first) = cells.first() else { return String::new() };
     // With one seed, there is nothing to merge, and the text is that of its cell.
-    let (Some(first), true) = (cells.first(), cells.len() > 1) else {
-        return cells.first().map(|cell| cell.text()).unwrap_or_default();
-    };
+    if cells.len() == 1 {
+        return first.text();
+    }
+    // The least and the greatest number in parentheses; no text if they are equal after rounding to `digits` decimals.
     let range = |digits: usize| {
         let numbers = || cells.iter().filter_map(|cell| cell.number()).map(|(number, _)| number);
         let least = decimal(numbers().fold(f64::INFINITY, f64::min), digits);

@@ -81,36 +81,32 @@ impl CopyModel {
     fn logprobs(&self, prompt: &str, completion: &str) -> Vec<(String, f64)> {
         let visible: BTreeSet<String> = words(prompt).map(|(_, word)| word).collect();
         let forms: BTreeSet<String> =
-            visible.iter().filter(|w| has_digit(w)).map(|word| form(word)).collect();
+            visible.iter().filter(|word| has_digit(word)).map(|word| form(word)).collect();
         let noise = self.noise(prompt);
         let sure = match self.copying {
             // The more words are visible, the less probable is a copied one: 1500 words divide its probability by e.
             CopyingErrors::Distracted => COPIED * (-(visible.len() as f64) / 1500.0).exp(),
             _ => COPIED,
         };
-        words(completion)
-            .enumerate()
-            .map(|(index, (token, word))| {
-                // A token without a letter or a digit has an empty word, and is as probable as a copied one.
-                let probability = if visible.contains(&word) || word.is_empty() {
-                    sure
-                } else if COMMON_WORDS.contains(&word.as_str()) {
-                    COMMON
-                } else if self.copying == CopyingErrors::Forms
-                    && has_digit(&word)
-                    && forms.contains(&form(&word))
-                {
-                    // A word with a digit, such as a date, is guessed more often if another word of its form is
-                    // visible.
-                    SAME_FORM
-                } else {
-                    UNKNOWN
-                };
-                // Without noise, the list is empty, and the error is 0.
-                let error = noise.get(index % noise.len().max(1)).copied().unwrap_or(0.0);
-                (token.to_owned(), (probability.ln() + error).min(0.0))
-            })
-            .collect()
+        let mut logprobs = Vec::new();
+        for (index, (token, word)) in words(completion).enumerate() {
+            // A word with a digit, such as a date, is guessed more often if another word of its form is visible.
+            let has_visible_form = has_digit(&word) && forms.contains(&form(&word));
+            // A token without a letter or a digit has an empty word, and is as probable as a copied one.
+            let probability = if visible.contains(&word) || word.is_empty() {
+                sure
+            } else if COMMON_WORDS.contains(&word.as_str()) {
+                COMMON
+            } else if self.copying == CopyingErrors::Forms && has_visible_form {
+                SAME_FORM
+            } else {
+                UNKNOWN
+            };
+            // Without noise, the list is empty, and the error is 0.
+            let error = noise.get(index % noise.len().max(1)).copied().unwrap_or(0.0);
+            logprobs.push((token.to_owned(), (probability.ln() + error).min(0.0)));
+        }
+        logprobs
     }
 
     /// Returns a list of errors, from -0.5 to 0.5; empty for the doubles without noise. The words of a completion get
@@ -222,12 +218,13 @@ impl AnswerModel for AnswerDouble {
         let count = words(&self.answer).count().max(1);
         // The position of the word that a noisy double gets wrong: `error_of` returns a number for one prompt in ten.
         let missed = error_of(self.seed, prompt).filter(|_| self.is_noisy).map(|error| error % count);
-        let known = |(index, (token, word)): (usize, (&str, String))| {
+        let mut answer: Vec<String> = Vec::new();
+        for (index, (token, word)) in words(&self.answer).enumerate() {
             let is_known = visible.contains(&word) || COMMON_WORDS.contains(&word.as_str());
-            let is_known = is_known && missed != Some(index);
-            if is_known { token.trim().to_owned() } else { UNKNOWN_WORD.to_owned() }
-        };
-        let mut answer: Vec<String> = words(&self.answer).enumerate().map(known).collect();
+            let is_missed = missed == Some(index);
+            let shown = if is_known && !is_missed { token.trim() } else { UNKNOWN_WORD };
+            answer.push(shown.to_owned());
+        }
         if self.is_suggestible {
             let asked = prompt.split(SUGGESTION).skip(1);
             answer.extend(asked.filter_map(|rest| rest.split_whitespace().next()).map(str::to_owned));

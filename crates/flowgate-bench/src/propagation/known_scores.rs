@@ -64,6 +64,7 @@ impl ScoringModel for KnownScores<'_> {
                 unknown => self.model.score_batch(unknown).await?,
             }
             .into_iter();
+            // The scores of the model have the order of the requests that are not in the cache.
             for (request, score) in requests.iter().zip(&mut scores).filter(|(_, score)| score.is_none()) {
                 *score = found.next();
                 if let Some(score) = score {

@@ -125,7 +125,7 @@ impl LabelFigures {
         let total =
             |tokens: fn(&Cost) -> usize| outcomes.iter().map(|o| tokens(&o.cost)).sum::<usize>() as f64;
         let processed = total(|cost| cost.processed_tokens);
-        let ratio = |of: f64| (of > 0.0).then(|| processed / of);
+        let ratio = |base: f64| (base > 0.0).then(|| processed / base);
         Self {
             exact: Rate::of(outcomes, |outcome| outcome.is_exact),
             precision: values(|outcome| outcome.precision),

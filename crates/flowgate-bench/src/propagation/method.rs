@@ -147,21 +147,7 @@ pub fn apply(
             Ok(outcome(&found, Cost::default()))
         }
         LabelMethod::HittingSet | LabelMethod::Literal | LabelMethod::Shapley => {
-            let is_literal = method == LabelMethod::Literal;
-            let shapley = (method == LabelMethod::Shapley).then_some(ShapleyPruning {
-                threshold: parameters.shapley,
-                permutations: PERMUTATIONS,
-                // A constant seed, so that equal runs have equal results.
-                seed: 1,
-            });
-            let options = PropagationOptions {
-                lambda: parameters.lambda_of(method).unwrap_or(parameters.lambda),
-                search: if is_literal { SearchKind::Literal } else { SearchKind::HittingSet },
-                budget: BUDGET,
-                batch: models.batch,
-                shapley,
-                ..PropagationOptions::default()
-            };
+            let options = search_options(method, parameters, models.batch);
             let context = question.context();
             // In the prompt, the completion follows `Answer:`, so it begins with a space.
             let completion = format!(" {completion}");
@@ -180,6 +166,25 @@ pub fn apply(
             let shapley_error = found.shapley.as_ref().map(ShapleyValues::largest_error);
             Ok(LabelOutcome { is_complete: found.is_complete, shapley_error, ..outcome })
         }
+    }
+}
+
+/// Returns the options of a search over the prompt. `batch` is the most subcontexts that the model scores at once.
+fn search_options(method: LabelMethod, parameters: SearchParameters, batch: usize) -> PropagationOptions {
+    let is_literal = method == LabelMethod::Literal;
+    let shapley = (method == LabelMethod::Shapley).then_some(ShapleyPruning {
+        threshold: parameters.shapley,
+        permutations: PERMUTATIONS,
+        // A constant seed, so that equal runs have equal results.
+        seed: 1,
+    });
+    PropagationOptions {
+        lambda: parameters.lambda_of(method).unwrap_or(parameters.lambda),
+        search: if is_literal { SearchKind::Literal } else { SearchKind::HittingSet },
+        budget: BUDGET,
+        batch,
+        shapley,
+        ..PropagationOptions::default()
     }
 }
 

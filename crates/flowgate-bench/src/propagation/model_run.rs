@@ -174,21 +174,14 @@ impl PropagationSuite {
     ) -> Result<Option<ModelResults>, Error> {
         let Some(tuned) = self.tune_model(models, step)? else { return Ok(None) };
         let parameters: Vec<_> = tuned.iter().map(|tuned| (tuned.set, tuned.parameters)).collect();
-        let grids = tuned.into_iter().flat_map(|tuned| {
-            let set = tuned.set;
-            tuned.grid.into_iter().map(move |point| (set, point))
-        });
-        let grids: Vec<(DataSet, GridPoint)> = grids.collect();
+        let mut grids: Vec<(DataSet, GridPoint)> = Vec::new();
+        for TunedSet { set, grid, .. } in tuned {
+            grids.extend(grid.into_iter().map(|point| (set, point)));
+        }
+        // The parameters of the agent conversations, which are not tuned, are fixed.
         let parameters_of = |set: DataSet| {
-            // Three data sets have no tuning questions. The small contexts have the parameters of the large ones, whose
-            // phrasing is the same. The retriever by embeddings has those of the retriever by words, since both miss
-            // articles. The parameters of the agent conversations are fixed.
-            let tuned_as = match set {
-                DataSet::KeyValueSmall => DataSet::KeyValue,
-                DataSet::News(Retriever::Embeddings) => DataSet::News(Retriever::TfIdf),
-                set => set,
-            };
-            parameters.iter().find(|(tuned, _)| *tuned == tuned_as).map_or(FIXED, |(_, best)| *best)
+            let tuned_set = tuned_for(set);
+            parameters.iter().find(|(tuned, _)| *tuned == tuned_set).map_or(FIXED, |(_, best)| *best)
         };
         let mut labels = Vec::new();
         let mut naive = NaiveTokens::new(models.count);
@@ -196,14 +189,7 @@ impl PropagationSuite {
             let mut outcomes = Vec::new();
             let (example, questions) = self.example_and_questions(set, method);
             for question in questions {
-                let completion = match (set, models.answers) {
-                    (DataSet::Agents { is_generated: true }, Some(answers)) => {
-                        let all: Vec<usize> = (0..question.documents.len()).collect();
-                        let prompt = question.context().prompt(&all);
-                        block_on(AnswerOrUnknown(answers).answer(&prompt))?
-                    }
-                    _ => question.answer.clone(),
-                };
+                let completion = completion_of(models, set, question)?;
                 outcomes.push(apply(method, models, parameters_of(set), question, &completion, example)?);
                 if step() {
                     return Ok(None);
@@ -238,6 +224,31 @@ impl PropagationSuite {
         }
         let name = name.to_owned();
         Ok(Some(ModelResults { name, seed: self.seed(), labels, grids, alignment, degradation, endorsement }))
+    }
+}
+
+/// Returns the data set whose tuning questions choose the parameters of `set`. The small contexts have the parameters of
+/// the large ones, whose phrasing is the same. The retriever by embeddings has those of the retriever by words, since
+/// both miss articles.
+fn tuned_for(set: DataSet) -> DataSet {
+    match set {
+        DataSet::KeyValueSmall => DataSet::KeyValue,
+        DataSet::News(Retriever::Embeddings) => DataSet::News(Retriever::TfIdf),
+        set => set,
+    }
+}
+
+/// Returns the answer to `question` whose labels are measured: for the generated conversations with an agent that of
+/// the model, if there is one that answers, else that of the data set.
+fn completion_of(models: Models<'_>, set: DataSet, question: &DocumentQuestion) -> Result<String, Error> {
+    match (set, models.answers) {
+        (DataSet::Agents { is_generated: true }, Some(answers)) => {
+            let all: Vec<usize> = (0..question.documents.len()).collect();
+            let prompt = question.context().prompt(&all);
+            let answer = block_on(AnswerOrUnknown(answers).answer(&prompt))?;
+            Ok(answer)
+        }
+        _ => Ok(question.answer.clone()),
     }
 }
 

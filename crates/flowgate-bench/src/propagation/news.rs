@@ -237,10 +237,12 @@ impl NewsSet {
                 let value = values.get(fact).map_or("", String::as_str);
                 template.replace("{name}", &name).replace("{v}", value)
             };
-            // `STATED` says for each fact whether the trusted article (side 0) and whether the untrusted one states it.
-            for (label, side) in [(trusted, 0), (untrusted, 1)] {
+            for (label, is_trusted) in [(trusted, true), (untrusted, false)] {
+                // Whether this article states the fact.
                 let is_stated = |fact: &usize| {
-                    STATED.get(*fact).is_some_and(|(first, second)| if side == 0 { *first } else { *second })
+                    STATED.get(*fact).is_some_and(
+                        |(in_trusted, in_untrusted)| if is_trusted { *in_trusted } else { *in_untrusted },
+                    )
                 };
                 let stated: Vec<usize> = (0..FACTS).filter(is_stated).collect();
                 let sentence =
@@ -254,8 +256,8 @@ impl NewsSet {
                 // The question (`index` 1) or the answer (`index` 2): the filled templates of all facts that the
                 // question asks for, joined.
                 let part = |index: usize| {
-                    let part = |fact: &usize| Some(fill(topic.facts.get(*fact)?.get(index)?, *fact));
-                    facts.iter().filter_map(part).collect::<Vec<_>>().join(" , and ")
+                    let filled = |fact: &usize| Some(fill(topic.facts.get(*fact)?.get(index)?, *fact));
+                    facts.iter().filter_map(filled).collect::<Vec<_>>().join(" , and ")
                 };
                 let needs = facts.iter().map(|fact| FACTS * pair + fact).collect();
                 asked.push(AskedPair { pair, text: format!("{} ?", part(1)), answer: part(2), needs });
@@ -272,27 +274,30 @@ impl NewsSet {
         let [trusted, untrusted] = integrity_labels()?;
         let asked: BTreeSet<usize> = found.questions.iter().map(|question| question.pair).collect();
         let asked: Vec<usize> = asked.into_iter().take(pairs).collect();
-        // The first of every four pairs is for tuning, so two pairs suffice for both sets.
-        let is_tuning =
-            |pair: &usize| asked.iter().position(|known| known == pair).map(|place| place % 4 == 0);
         // Facts are numbered across all questions of a set, and also across the two sets.
         let mut next_fact = 0;
         // Builds the set for tuning, or the one that is reported.
         let mut build = |tunes: bool| {
             let (mut articles, mut questions) = (Vec::new(), Vec::new());
-            for pair in asked.iter().filter(|pair| is_tuning(pair) == Some(tunes)) {
+            for (place, pair) in asked.iter().enumerate() {
+                // The first of every four pairs is for tuning, so two pairs suffice for both sets.
+                let is_for_tuning = place % 4 == 0;
+                if is_for_tuning != tunes {
+                    continue;
+                }
                 let source = found.pairs.get(*pair)?;
                 // The facts that the legitimate article states, and those that the fake one states.
-                let mut stated = [BTreeSet::new(), BTreeSet::new()];
+                let (mut of_legit, mut of_fake) = (BTreeSet::new(), BTreeSet::new());
                 let number = articles.len() / 2;
                 for question in found.questions.iter().filter(|question| question.pair == *pair) {
                     let facts = next_fact..next_fact + question.facts.len();
                     next_fact = facts.end;
-                    for (fact, (legit, fake)) in facts.clone().zip(&question.facts) {
-                        for (side, states) in stated.iter_mut().zip([*legit, *fake]) {
-                            if states {
-                                side.insert(fact);
-                            }
+                    for (fact, (in_legit, in_fake)) in facts.clone().zip(&question.facts) {
+                        if *in_legit {
+                            of_legit.insert(fact);
+                        }
+                        if *in_fake {
+                            of_fake.insert(fact);
                         }
                     }
                     questions.push(AskedPair {
@@ -302,7 +307,6 @@ impl NewsSet {
                         needs: facts.collect(),
                     });
                 }
-                let [of_legit, of_fake] = stated;
                 articles.push(SourceDocument { text: source.legit.clone(), label: trusted, facts: of_legit });
                 articles.push(SourceDocument { text: source.fake.clone(), label: untrusted, facts: of_fake });
             }

@@ -325,10 +325,14 @@ impl PropagationSuite {
         let Some((news, news_grid)) = tune(models, news, step)? else { return Ok(None) };
         let Some((tf_idf, tf_idf_grid)) = tune(models, &self.tf_idf_tuning, step)? else { return Ok(None) };
         let [news, tf_idf] = [news, tf_idf].map(|best| SearchParameters { shapley: FIXED.shapley, ..best });
-        let grid = |set, grid: Vec<GridPoint>| grid.into_iter().map(move |point| (set, point));
-        let grids = grid(DataSet::KeyValue, key_value_grid);
-        let grids = grids.chain(grid(DataSet::News(Retriever::Perfect), news_grid));
-        let grids = grids.chain(grid(DataSet::News(Retriever::TfIdf), tf_idf_grid)).collect();
+        let mut grids: Vec<(DataSet, GridPoint)> = Vec::new();
+        for (set, grid) in [
+            (DataSet::KeyValue, key_value_grid),
+            (DataSet::News(Retriever::Perfect), news_grid),
+            (DataSet::News(Retriever::TfIdf), tf_idf_grid),
+        ] {
+            grids.extend(grid.into_iter().map(|point| (set, point)));
+        }
         // Measure each planned method on its data set.
         let mut labels = Vec::new();
         let mut naive = NaiveTokens::new(&count_lines);

@@ -161,6 +161,7 @@ pub(super) fn cost_table(runs: &Runs<'_>, literal: &[LiteralCost]) -> Table {
     let mut table = table_of(title, &header, runs, |seed| {
         seed.labels.iter().filter(|row| row.figures.most_calls > 0).map(cells).collect()
     });
+    // The row of one seed, as a table of its own, since `merged` merges tables.
     let literal_row = |cost: &LiteralCost| {
         // This is the naive algorithm itself, so the ratio to it is 1. No model was called, so the ratios to one pass
         // and to its calls are missing.

@@ -93,9 +93,10 @@ pub(super) fn figure_3(
         let mut peaks = features.iter().map(|features| features.peak);
         let user = peaks.next().unwrap_or(0.0);
         let response = peaks.fold(0.0, f64::max);
-        for ((_, regions, is_injected), distribution) in kinds.iter().zip(&mut found) {
+        for ((_, which_regions, is_injected), distribution) in kinds.iter().zip(&mut found) {
             if is_injected == follows_injection {
-                distribution.scores.push(if *regions == "user prompt" { user } else { response });
+                let score = if *which_regions == "user prompt" { user } else { response };
+                distribution.scores.push(score);
             }
         }
         if step() {

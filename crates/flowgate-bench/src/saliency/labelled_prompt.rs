@@ -125,6 +125,8 @@ impl CaseChat {
     pub(super) fn before(&self, draft: Completion) -> DependencyCase {
         let nonce = self.nonce();
         let (mut names, mut depends) = (vec![REQUEST.to_owned()], Vec::new());
+        // Joins the pieces of a message to one text, with tags around the request and the regions. Names each region by
+        // its number, and records in `depends` whether the output depends on the region.
         let mut parts = |pieces: &[Piece]| {
             let mut content = String::new();
             for piece in pieces {
@@ -162,6 +164,7 @@ impl CaseChat {
                 }
             });
         }
+        // From here on, the regions are ranges of the chat as one text. The request is one of them at first.
         let (_, chat) = PlainChat::read(TaggedChat { request, nonce, names });
         let mut regions = chat.regions().to_vec();
         // A run can have several messages of the user; the last one is the request.

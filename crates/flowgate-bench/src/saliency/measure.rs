@@ -44,9 +44,11 @@ pub(crate) fn figures(scored: &[(f64, bool)], threshold: f64) -> Option<Screener
         scores
     };
     let (positive, negative) = (of(true), of(false));
+    // With this score as the threshold, every dependency is named (full recall).
     let lowest = *positive.first()?;
     negative.first()?;
-    // For each dependency, the number of other regions with a lower score. An equal score counts as one half.
+    // For each dependency, the number of other regions with a lower score. An equal score counts as one half. The share
+    // of this sum in all pairs of a dependency and another region is the area under the ROC curve.
     let wins: f64 = positive
         .iter()
         .map(|score| {

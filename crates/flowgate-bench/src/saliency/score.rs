@@ -49,10 +49,11 @@ pub(super) fn score(model: &dyn InsideModel, case: &DependencyCase, seed: u64) -
     let plain = attention(AttentionLoss::NegativeLogProbability)?;
     let summaries = region_summaries(&plain, &case.regions);
     let margin = region_features(&attention(AttentionLoss::Margin)?, &case.regions, TokenWeighting::PerToken);
+    // The scores of all regions, each computed from the summary of the region.
     let of_all = |score: fn(&RegionSummary) -> f64| -> Vec<f64> { summaries.iter().map(score).collect() };
+    // Screeners by the bound on information: the bound itself, and its share of the sum over the regions.
     let request =
         JacobianRequest { prompt: &case.prompt, continuation: &case.output, projections: PROJECTIONS, seed };
-    // Screeners by the bound on information: the bound itself, and its share of the sum over the regions.
     let information = model.information_bounds(&request)?;
     let bounds = information.of_regions(&case.regions);
     let total: f64 = bounds.iter().sum();

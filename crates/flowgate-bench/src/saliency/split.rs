@@ -41,6 +41,23 @@ impl Networks {
         let combine = |(estimate, shared): (f64, &f64)| if *shared > 0.0 { 1.0 + shared } else { estimate };
         Ok(estimates.into_iter().zip(shared).map(combine).collect())
     }
+
+    /// Returns the scores of all regions of `cases` by a screener, each with whether the output depends on the region.
+    ///
+    /// # Errors
+    /// If a network fails.
+    fn labelled_scores(
+        &self,
+        cases: &[&ScoredCase],
+        screener: (usize, ScreenerScore),
+    ) -> Result<Vec<(f64, bool)>, Error> {
+        let mut labelled = Vec::new();
+        for case in cases {
+            let scores = self.scores(case, screener)?;
+            labelled.extend(scores.into_iter().zip(case.depends.iter().copied()));
+        }
+        Ok(labelled)
+    }
 }
 
 /// A division of cases. No case is in two parts.
@@ -59,6 +76,7 @@ pub(super) struct Split<'c> {
 /// # Errors
 /// If a network fails.
 pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Result<Vec<ScreenerRow>, Error> {
+    // The regions of a case as a network is trained on them: each with whether the output depends on it.
     let prompt = |case: &&ScoredCase| -> Vec<(RegionSummary, bool)> {
         case.summaries.iter().copied().zip(case.depends.iter().copied()).collect()
     };
@@ -67,37 +85,13 @@ pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Res
         paper: train(FeatureSet::Paper, &prompts)?,
         extended: train(FeatureSet::Extended, &prompts)?,
     };
-    // The scores of all regions of some cases by one screener, each with whether the output depends on the region.
-    let pairs =
-        |cases: &[&ScoredCase], screener: (usize, ScreenerScore)| -> Result<Vec<(f64, bool)>, Error> {
-            let mut pairs = Vec::new();
-            for case in cases {
-                let scores = networks.scores(case, screener)?;
-                pairs.extend(scores.into_iter().zip(case.depends.iter().copied()));
-            }
-            Ok(pairs)
-        };
-    let mut thresholds = Vec::new();
-    for (index, screener) in ScreenerScore::ALL.into_iter().enumerate() {
-        thresholds.push(match screener {
-            // The guard names a region that shares any value.
-            ScreenerScore::SharedValues => f64::MIN_POSITIVE,
-            // The screener of a conversation has the threshold of its network, and names every region that shares a
-            // value: such a region scores above 1 here.
-            ScreenerScore::ValuesThenNetwork => {
-                let network =
-                    ScreenerScore::ALL.iter().position(|one| *one == ScreenerScore::NetworkExtended);
-                network.and_then(|network| thresholds.get(network).copied()).unwrap_or(1.0)
-            }
-            _ => best_threshold(&pairs(&split.choosing, (index, screener))?),
-        });
-    }
+    let thresholds = thresholds(&networks, &split.choosing)?;
     let mut rows = Vec::new();
     for (set, cases) in &split.reported {
         for ((index, screener), threshold) in
             ScreenerScore::ALL.into_iter().enumerate().zip(thresholds.iter().copied())
         {
-            let scored = pairs(cases, (index, screener))?;
+            let scored = networks.labelled_scores(cases, (index, screener))?;
             let curve = roc_curve(&scored);
             rows.extend(figures(&scored, threshold).map(|figures| ScreenerRow {
                 set: set.clone(),
@@ -109,4 +103,29 @@ pub(super) fn measure(split: &Split<'_>, train: &mut TrainClassifier<'_>) -> Res
         }
     }
     Ok(rows)
+}
+
+/// Returns the threshold of each screener, in the order of [`ScreenerScore::ALL`]: the best one for `cases`, unless the
+/// screener has a threshold of its own.
+///
+/// # Errors
+/// If a network fails.
+fn thresholds(networks: &Networks, cases: &[&ScoredCase]) -> Result<Vec<f64>, Error> {
+    let mut thresholds: Vec<f64> = Vec::new();
+    for (index, screener) in ScreenerScore::ALL.into_iter().enumerate() {
+        let threshold = match screener {
+            // The guard names a region that shares any value.
+            ScreenerScore::SharedValues => f64::MIN_POSITIVE,
+            // The screener of a conversation has the threshold of its network, which precedes it in `thresholds`, and
+            // names every region that shares a value: such a region scores above 1 here.
+            ScreenerScore::ValuesThenNetwork => {
+                let network =
+                    ScreenerScore::ALL.iter().position(|one| *one == ScreenerScore::NetworkExtended);
+                network.and_then(|network| thresholds.get(network).copied()).unwrap_or(1.0)
+            }
+            _ => best_threshold(&networks.labelled_scores(cases, (index, screener))?),
+        };
+        thresholds.push(threshold);
+    }
+    Ok(thresholds)
 }

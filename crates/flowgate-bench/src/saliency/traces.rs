@@ -70,56 +70,63 @@ impl TraceCases {
     /// # Errors
     /// If the run has another form; the text says which field is wrong, or what is missing.
     pub fn add_run(&mut self, run: &Value, limit: usize) -> Result<(), String> {
-        let text = |value: &Value, name: &str| {
-            let text = value.get(name).and_then(Value::as_str).map(str::to_owned);
-            text.ok_or_else(|| {
-                format!("`{name}` is not a string; give a file that examples/agentdojo/traces.py wrote")
-            })
-        };
-        let (suite, task) = (text(run, "suite")?, text(run, "user_task_id")?);
+        let (suite, task) = (text_field(run, "suite")?, text_field(run, "user_task_id")?);
         let messages = run.get("messages").and_then(Value::as_array);
         let messages = messages
             .ok_or("`messages` is not a list; give a file that examples/agentdojo/traces.py wrote")?;
         let mut earlier = EarlierMessages::default();
         for message in messages {
-            match text(message, "role")?.as_str() {
-                "system" => earlier.chat.system(&text(message, "content")?),
+            match text_field(message, "role")?.as_str() {
+                "system" => earlier.chat.system(&text_field(message, "content")?),
                 "user" => {
-                    let request = text(message, "content")?;
+                    let request = text_field(message, "content")?;
                     earlier.chat.user(&request);
                     earlier.request.push_str(&request);
                 }
                 "tool" => {
-                    let content = text(message, "content")?;
+                    let content = text_field(message, "content")?;
                     // `false`: which outputs a call depends on is computed for each call.
                     earlier.chat.output(&content, false);
                     earlier.outputs.push(content);
                 }
-                "assistant" => {
-                    let mut written = Vec::new();
-                    let is_injected = message.get("origin").and_then(Value::as_str) == Some("injection");
-                    let calls = message.get("tool_calls").and_then(Value::as_array);
-                    for call in calls.into_iter().flatten() {
-                        let function = call.get("function").ok_or(
-                            "a call has no `function`; give a file that examples/agentdojo/traces.py wrote",
-                        )?;
-                        let (name, arguments) = (text(function, "name")?, text(function, "arguments")?);
-                        let arguments: Value = serde_json::from_str(&arguments).map_err(|error| {
-                            format!("the arguments of a call are not JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
-                        })?;
-                        // The output before the first call of the attacker's task contains the injected text.
-                        if is_injected && earlier.carrier.is_none() {
-                            earlier.carrier = earlier.outputs.len().checked_sub(1);
-                        }
-                        self.add_call(&earlier, (&suite, &task), is_injected, (&name, &arguments), limit);
-                        written.push((name, arguments.to_string()));
-                    }
-                    // Calls of one message were written together, so none of them is in the prompt of another.
-                    written.iter().for_each(|(name, arguments)| earlier.chat.call(name, arguments));
-                }
+                "assistant" => self.add_calls(message, &mut earlier, (&suite, &task), limit)?,
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// Adds the calls of a message of the model as cases ([`Self::add_call`]), and then to the chat of `earlier`.
+    ///
+    /// # Errors
+    /// If a call has no name or no arguments in JSON.
+    fn add_calls(
+        &mut self,
+        message: &Value,
+        earlier: &mut EarlierMessages,
+        suite_and_task: (&str, &str),
+        limit: usize,
+    ) -> Result<(), String> {
+        let mut written = Vec::new();
+        let is_injected = message.get("origin").and_then(Value::as_str) == Some("injection");
+        let calls = message.get("tool_calls").and_then(Value::as_array);
+        for call in calls.into_iter().flatten() {
+            let function = call
+                .get("function")
+                .ok_or("a call has no `function`; give a file that examples/agentdojo/traces.py wrote")?;
+            let (name, arguments) = (text_field(function, "name")?, text_field(function, "arguments")?);
+            let arguments: Value = serde_json::from_str(&arguments).map_err(|error| {
+                format!("the arguments of a call are not JSON: {error}; give a file that examples/agentdojo/traces.py wrote")
+            })?;
+            // The output before the first call of the attacker's task contains the injected text.
+            if is_injected && earlier.carrier.is_none() {
+                earlier.carrier = earlier.outputs.len().checked_sub(1);
+            }
+            self.add_call(earlier, suite_and_task, is_injected, (&name, &arguments), limit);
+            written.push((name, arguments.to_string()));
+        }
+        // Calls of one message were written together, so none of them is in the prompt of another.
+        written.iter().for_each(|(name, arguments)| earlier.chat.call(name, arguments));
         Ok(())
     }
 
@@ -210,10 +217,10 @@ impl EarlierMessages {
             // A short value occurs in many texts by chance, so its origin is not known.
             let is_short = value.chars().count() < SHORTEST;
             let mut is_found = false;
-            for (output, depends) in self.outputs.iter().zip(&mut depends) {
+            for (output, depends_on_output) in self.outputs.iter().zip(&mut depends) {
                 if !is_short && has_words(output, value) {
                     is_found = true;
-                    *depends = true;
+                    *depends_on_output = true;
                 }
             }
             // The values of an injected call come from the injected text, which need not quote them.
@@ -226,6 +233,17 @@ impl EarlierMessages {
         }
         Some(depends)
     }
+}
+
+/// Returns the field `name` of a recorded object, which must be a string.
+///
+/// # Errors
+/// If it is not a string.
+fn text_field(value: &Value, name: &str) -> Result<String, String> {
+    let text = value.get(name).and_then(Value::as_str).map(str::to_owned);
+    text.ok_or_else(|| {
+        format!("`{name}` is not a string; give a file that examples/agentdojo/traces.py wrote")
+    })
 }
 
 /// Adds the texts and numbers of a JSON value to `found`, without the white space around them. Empty texts are left

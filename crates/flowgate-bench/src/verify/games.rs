@@ -28,28 +28,18 @@ pub(super) fn verify_games(
     let named = string_list(manifest, "defences")?;
     let defences: Result<Vec<_>, _> = named.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    let has_texts = number(manifest, "background_texts")? > 0 || number(manifest, "attack_texts")? > 0;
-    if has_texts && verification.texts.is_none() {
-        return Err(
-            "line 1: the run has texts of a folder; name this folder with `--background` or `--attack-texts`, as the run did"
-                .to_owned(),
-        );
-    }
     let no_texts = TextSources::default();
-    let texts = verification.texts.unwrap_or(&no_texts);
+    let texts = texts_of_run(manifest, verification.texts)?.unwrap_or(&no_texts);
     let suite = GameSuite::generate_from(seed, seeds(manifest)?, instances, variant, texts);
     let name = text(manifest, "model");
     let answering = AnsweringModel::open(name, verification.answers)?;
     answering.check(&defences)?;
     let recorded_search = RecordedSearch::open(manifest, verification)?;
     let mut left_out = recorded_search.left_out().to_vec();
-    // The model of a run with attention blocking, if it is at hand.
+    // The model of a run with attention blocking, if it is at hand. A double blocks by itself.
+    let needs_blocking = defences.iter().any(|defence| defence.needs_blocking());
     let blocking = match (&answering, verification.local) {
-        (AnsweringModel::Recorded(_), Some(local))
-            if defences.iter().any(|defence| defence.needs_blocking()) =>
-        {
-            local.blocking_model(name)?
-        }
+        (AnsweringModel::Recorded(_), Some(local)) if needs_blocking => local.blocking_model(name)?,
         _ => None,
     };
     let mut runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
@@ -69,6 +59,7 @@ pub(super) fn verify_games(
     } else {
         Vec::new()
     };
+    // Without a model that can block attention, the defences that need one are left out.
     let blocks = matches!(answering, AnsweringModel::Double(_)) || blocking.is_some();
     for defence in defences.iter().filter(|defence| blocks || !defence.needs_blocking()) {
         let failed = |error: games::ExecutionError| error.to_string();
@@ -93,10 +84,29 @@ pub(super) fn verify_games(
     let rows = figures.iter().flat_map(|figures| games::report::figure_rows(figures, undefended, name));
     repeated.extend(rows.map(Value::Object));
     repeated.extend(games::report::comparison_rows(&executions, seed));
+    // The paper has no variants, and measures no doubles.
     if matches!(answering, AnsweringModel::Recorded(_)) && variant == Variant::Paper {
         repeated.extend(games::report::paper_rows(&[(name, figures.as_slice())]));
     }
     Ok(compare(lines, &repeated, &left_out))
+}
+
+/// Returns the texts of folders with which a run of the games is repeated: `texts`, those that are at hand.
+///
+/// # Errors
+/// If the run read such texts, and none are at hand.
+fn texts_of_run<'a>(
+    manifest: &Value,
+    texts: Option<&'a TextSources>,
+) -> Result<Option<&'a TextSources>, String> {
+    let has_texts = number(manifest, "background_texts")? > 0 || number(manifest, "attack_texts")? > 0;
+    if has_texts && texts.is_none() {
+        return Err(
+            "line 1: the run has texts of a folder; name this folder with `--background` or `--attack-texts`, as the run did"
+                .to_owned(),
+        );
+    }
+    Ok(texts)
 }
 
 /// Repeats the experiment of the paper with the recorded answers of its models, which `answers` opens, and compares the
@@ -206,9 +216,9 @@ pub(super) fn verify_extended(
     let defences: Result<Vec<_>, _> =
         string_list(manifest, "defences")?.iter().map(|name| games::Defence::parse(name)).collect();
     let defences = defences.map_err(|error| format!("line 1: {error}"))?;
-    let named: Result<Vec<_>, _> =
+    let named_games: Result<Vec<_>, _> =
         string_list(manifest, "games")?.iter().map(|name| ExtendedGame::parse(name)).collect();
-    let named = named.map_err(|error| format!("line 1: {error}"))?;
+    let named_games = named_games.map_err(|error| format!("line 1: {error}"))?;
     let name = text(manifest, "model");
     let answering = AnsweringModel::open(name, verification.answers)?;
     answering.check(&defences)?;
@@ -216,10 +226,10 @@ pub(super) fn verify_extended(
     let runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());
-    let repeated_manifest = games::extended_manifest(&suite, &named, &defences, answering.chat());
+    let repeated_manifest = games::extended_manifest(&suite, &named_games, &defences, answering.chat());
     let mut repeated = vec![recorded_search.add_to(repeated_manifest)];
     let (mut figures, mut executions, mut searches) = (Vec::new(), Vec::new(), Vec::new());
-    for game in &named {
+    for game in &named_games {
         for defence in &defences {
             let found =
                 suite.run(&runner, *game, *defence, &mut || false).map_err(|error| error.to_string())?;

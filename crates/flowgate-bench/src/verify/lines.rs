@@ -74,10 +74,12 @@ fn difference(recorded: &Value, repeated: &Value) -> String {
     let mut fields: Vec<String> = Vec::new();
     for name in recorded.keys().chain(repeated.keys()) {
         let (one, other) = (recorded.get(name), repeated.get(name));
+        if one == other {
+            continue;
+        }
         // Two objects are compared field by field, other values as a whole.
         let objects = one.and_then(Value::as_object).zip(other.and_then(Value::as_object));
         let found: Vec<String> = match objects {
-            _ if one == other => Vec::new(),
             Some((one, other)) => {
                 let changed = one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key));
                 changed.map(|key| format!("{name}.{key}")).collect()
@@ -105,10 +107,12 @@ pub(super) fn number(manifest: &Value, name: &str) -> Result<u64, String> {
     found.ok_or_else(|| format!("line 1 has no number `{name}`; give a file that `flowgate bench` wrote"))
 }
 
-/// Returns the strings in the list `name` of the manifest; an error with advice if there is no such list.
+/// Returns the strings in the list `name` of the manifest; an error with advice if there is no such list, or if one of
+/// its items is not a string.
 pub(super) fn string_list(manifest: &Value, name: &str) -> Result<Vec<String>, String> {
     let found = manifest.get(name).and_then(Value::as_array);
-    let texts = found.and_then(|found| found.iter().map(|name| name.as_str().map(str::to_owned)).collect());
+    let text = |item: &Value| item.as_str().map(str::to_owned);
+    let texts: Option<Vec<String>> = found.and_then(|items| items.iter().map(text).collect());
     texts.ok_or_else(|| {
         format!("line 1 has no list `{name}` of names; give a file that `flowgate bench` wrote")
     })

@@ -2,7 +2,7 @@
 //! whether a hook guards the client: it must be `flowgate hook`, judge every call before the call runs, and stop what
 //! the policy does not permit. `scan` and `doctor` call it. Nothing of a file is executed here.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::wrapping;
 
@@ -118,20 +118,7 @@ fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &m
     }
     match value {
         Value::Object(fields) => {
-            let mut here = around.clone();
-            match fields.get("matcher") {
-                None | Some(Value::Null) => {}
-                // A pattern that every tool matches is no restriction.
-                Some(Value::String(all)) if matches!(all.as_str(), "" | "*" | ".*") => {}
-                Some(Value::String(some)) => here.matcher = Some(some.clone()),
-                Some(other) => here.matcher = Some(other.to_string()),
-            }
-            here.is_conditional |= fields.get("if").is_some_and(|condition| !condition.is_null());
-            // A value that is not `false` counts as true: the hook is then not taken for a guard.
-            here.is_in_background |= fields.get("async").is_some_and(|flag| flag.as_bool() != Some(false));
-            // The fields of Claude Code and of Cursor.
-            here.blocks_on_failure |= fields.get("onFailure").and_then(Value::as_str) == Some("block")
-                || fields.get("failClosed") == Some(&Value::Bool(true));
+            let here = settings_within(fields, around);
             for (key, value) in fields {
                 match value {
                     Value::String(command) if matches!(key.as_str(), "command" | "url") => {
@@ -144,6 +131,26 @@ fn collect_hooks(value: &Value, depth: usize, around: &ConfiguredHook, found: &m
         Value::Array(items) => items.iter().for_each(|item| collect_hooks(item, depth + 1, around, found)),
         _ => {}
     }
+}
+
+/// Returns the settings that apply within an object: those of the object's own `fields`, together with `around`, those
+/// of the levels above.
+fn settings_within(fields: &Map<String, Value>, around: &ConfiguredHook) -> ConfiguredHook {
+    let mut here = around.clone();
+    match fields.get("matcher") {
+        None | Some(Value::Null) => {}
+        // A pattern that every tool matches is no restriction.
+        Some(Value::String(all)) if matches!(all.as_str(), "" | "*" | ".*") => {}
+        Some(Value::String(some)) => here.matcher = Some(some.clone()),
+        Some(other) => here.matcher = Some(other.to_string()),
+    }
+    here.is_conditional |= fields.get("if").is_some_and(|condition| !condition.is_null());
+    // A value that is not `false` counts as true: the hook is then not taken for a guard.
+    here.is_in_background |= fields.get("async").is_some_and(|flag| flag.as_bool() != Some(false));
+    // The fields of Claude Code and of Cursor.
+    here.blocks_on_failure |= fields.get("onFailure").and_then(Value::as_str) == Some("block")
+        || fields.get("failClosed") == Some(&Value::Bool(true));
+    here
 }
 
 impl ConfiguredHook {

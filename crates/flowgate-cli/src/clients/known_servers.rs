@@ -80,20 +80,17 @@ pub(crate) fn guess(server: &ConfiguredServer) -> Option<ServerTraits> {
     let mut texts = vec![server.name.clone()];
     match &server.transport {
         ConfiguredTransport::Url(url) => texts.push(url.clone()),
-        // The first three parts of a command line that are not options name the program and its package. The parts
-        // after them are data of the server, such as a folder.
-        _ => texts.extend(
-            server
-                .own_command()
-                .unwrap_or_default()
-                .iter()
-                .filter(|part| !part.starts_with('-'))
-                .take(3)
-                .cloned(),
-        ),
+        _ => {
+            let command = server.own_command().unwrap_or_default();
+            let not_options = command.iter().filter(|part| !part.starts_with('-'));
+            // The first three of them name the program and its package. The parts after them are data of the server,
+            // such as a folder.
+            texts.extend(not_options.take(3).cloned());
+        }
     }
     let words: Vec<String> = texts.iter().flat_map(|text| words_of(text)).collect();
-    let row = ROWS.iter().find(|(known, _)| known.iter().any(|word| words.iter().any(|found| found == word)));
+    let has_word = |known: &[&str]| known.iter().any(|word| words.iter().any(|found| found == word));
+    let row = ROWS.iter().find(|(known, _)| has_word(known));
     // The bits of a row: S, strangers write what the server reads; P, it reads private data; A, it acts.
     row.map(|(_, traits)| ServerTraits {
         reads_strangers: traits & S != 0,

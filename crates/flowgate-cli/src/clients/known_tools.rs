@@ -188,28 +188,33 @@ pub(crate) fn guess(
             reads_private: Some(has_role(ArgumentRole::Code)),
             acts: Some(true),
         },
-        // In each `match ()`, the first condition that holds decides.
-        effect => GuessedTraits {
-            reads_strangers: match () {
-                () if strangers || web || is_open_world => Some(true),
+        effect => {
+            let reads_strangers = if strangers || web || is_open_world {
+                Some(true)
+            } else if private {
                 // What is private, such as a note, is taken to be written by no stranger.
-                () if private => Some(false),
-                () => of_server.reads_strangers,
-            },
-            reads_private: match () {
+                Some(false)
+            } else {
+                of_server.reads_strangers
+            };
+            let reads_private = if traits.reads_web {
                 // Everybody may read the web.
-                () if traits.reads_web => Some(false),
-                () if private => Some(true),
-                () if strangers || web => Some(false),
-                () => of_server.reads_private,
-            },
-            acts: match effect {
+                Some(false)
+            } else if private {
+                Some(true)
+            } else if strangers || web {
+                Some(false)
+            } else {
+                of_server.reads_private
+            };
+            let acts = match effect {
                 ToolEffect::Unknown => of_server.acts,
                 // No argument can carry a text to anyone but the tool's own server.
                 _ if traits.reach == ToolReach::Closed => Some(false),
                 _ => Some(web || is_open_world || has_role(ArgumentRole::Url)),
-            },
-        },
+            };
+            GuessedTraits { reads_strangers, reads_private, acts }
+        }
     }
 }
 

@@ -77,22 +77,22 @@ pub(crate) fn plugins(home: &Path, project: &Path, settings: &[(FileScope, &Valu
             &format!("are left out, since more than {MAX_PACKAGES} are switched on"),
         );
     }
-    for (id, scope) in enabled.into_iter().take(MAX_PACKAGES) {
+    for (id, scope_of_settings) in enabled.into_iter().take(MAX_PACKAGES) {
         let name = format!("plug-in `{id}`");
         let folders = installed.get("plugins").map(|plugins| folders_of(plugins.get(id), project));
         let folders = folders.unwrap_or_default();
         if folders.is_empty() {
             found.leave_out(client, &name, "is switched on, and its folder is not known");
         }
-        for (folder, of_entry) in folders {
+        for (folder, scope_of_installation) in folders {
             if !folder.is_dir() {
                 found.leave_out(client, &name, "is switched on, and its folder does not exist");
                 continue;
             }
             // The plug-in is active in one project only if that project's settings switch it on, or if it is installed
             // for that project.
-            let is_of_project = [scope, of_entry].contains(&FileScope::Project);
-            let scope = if is_of_project { FileScope::Project } else { of_entry };
+            let is_of_project = [scope_of_settings, scope_of_installation].contains(&FileScope::Project);
+            let scope = if is_of_project { FileScope::Project } else { scope_of_installation };
             let mut plugin = Plugin { client, name: &name, folder: &folder, scope, found: &mut found };
             plugin.add_files(home, id);
         }
@@ -300,30 +300,34 @@ pub(crate) fn extensions(home: &Path) -> InstalledPackages {
             found.leave_out(client, "further extensions", &why);
         }
         for extension in folders.into_iter().take(MAX_PACKAGES) {
-            let id = extension.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let settings = folder.join("Claude Extensions Settings").join(format!("{id}.json"));
-            // Settings that cannot be read switch nothing off.
-            let is_off = read_json(&settings)
-                .is_ok_and(|settings| settings.get("isEnabled") == Some(&Value::Bool(false)));
-            if is_off {
-                continue;
-            }
-            let path = extension.join("manifest.json");
-            let has_server = |manifest: Value| {
-                let server = manifest.get("server").and_then(|server| server.get("mcp_config"));
-                server.is_some_and(Value::is_object)
-            };
-            let name = format!("extension `{id}`");
-            match read_json(&path).map(has_server) {
-                Ok(true) => found.files.push(ClientFile { client, path, scope: FileScope::User }),
-                Ok(false) => found.leave_out(client, &name, "has no `server.mcp_config` in its manifest"),
-                Err(why) => {
-                    found.leave_out(client, &name, &format!("has no manifest that can be read: {why}"))
-                }
-            }
+            add_extension(client, folder, &extension, &mut found);
         }
     }
     found
+}
+
+/// Adds the extension of `client` in the folder `extension` to `found`, unless it is switched off. The folder `folder`
+/// of the client also has the settings of the extensions.
+fn add_extension(client: &'static McpClient, folder: &Path, extension: &Path, found: &mut InstalledPackages) {
+    let id = extension.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let settings = folder.join("Claude Extensions Settings").join(format!("{id}.json"));
+    // Settings that cannot be read switch nothing off.
+    let is_off =
+        read_json(&settings).is_ok_and(|settings| settings.get("isEnabled") == Some(&Value::Bool(false)));
+    if is_off {
+        return;
+    }
+    let path = extension.join("manifest.json");
+    let has_server = |manifest: Value| {
+        let server = manifest.get("server").and_then(|server| server.get("mcp_config"));
+        server.is_some_and(Value::is_object)
+    };
+    let name = format!("extension `{id}`");
+    match read_json(&path).map(has_server) {
+        Ok(true) => found.files.push(ClientFile { client, path, scope: FileScope::User }),
+        Ok(false) => found.leave_out(client, &name, "has no `server.mcp_config` in its manifest"),
+        Err(why) => found.leave_out(client, &name, &format!("has no manifest that can be read: {why}")),
+    }
 }
 
 /// Returns the value that a client gives to the variable `name` in `path`, a file of a package: the folder of the

@@ -37,7 +37,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
     let policy = load_policy_as(options.policy, dialect, output)?;
     let name = options.policy.display().to_string();
     let predicates = options.answering.predicates(&policy, &name)?;
-    let limits = analysis::AnalysisOptions {
+    let analysis_options = analysis::AnalysisOptions {
         parameters: options.parameters.clone(),
         predicates,
         ..analysis::AnalysisOptions::default()
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
         let trace_name = trace.display().to_string();
         let read = input::for_each_run(trace, &progress, &mut |item| {
             let analyzed = item.and_then(|(line, run)| {
-                let analyzed = analysis::analyze(&policy, run.entries, &limits);
+                let analyzed = analysis::analyze(&policy, run.entries, &analysis_options);
                 let problem = |error| InputError(format!("{trace_name}: line {line}: {error}"));
                 analyzed.map(|analysis| (line, analysis)).map_err(problem)
             });
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
         }
         AnalyzeFormat::Json => {
             let mut document = json!({"policy": name, "runs": results});
-            if let (true, Some(document)) = (is_interrupted, document.as_object_mut()) {
+            if is_interrupted && let Some(document) = document.as_object_mut() {
                 document.insert("interrupted".to_owned(), true.into());
             }
             output.line(&serde_json::to_string_pretty(&document).unwrap_or_default());
@@ -103,11 +103,10 @@ pub(crate) fn run(options: &AnalyzeOptions<'_>, output: &mut Console) -> Result<
         return Ok(INTERRUPTED);
     }
     // An error, or a rule that cannot be evaluated, outweighs matches.
-    Ok(match (errors.is_empty() && failed_rules == 0, matches) {
-        (false, _) => 2,
-        (true, 0) => 0,
-        (true, _) => 1,
-    })
+    if !errors.is_empty() || failed_rules > 0 {
+        return Ok(2);
+    }
+    Ok(u8::from(matches > 0))
 }
 
 /// Returns the keyword of the policy language for the action of a rule: a rule that denies an event is written with

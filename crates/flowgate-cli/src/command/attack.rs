@@ -65,7 +65,8 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     missing.add(&name, &policy, &inputs.parameters, &RecordedRun::default());
     // `true`: show a progress line, since the results are printed only at the end.
     let progress = Progress::over_files(&options.traces, "run", true, output);
-    // First the attacks by whole answers, then by descriptions, then by the fields of the recorded runs.
+    // First the attacks by whole answers, then by descriptions, then by the fields of the recorded runs. Without
+    // `--descriptions`, there are none by descriptions.
     let by_descriptions =
         runs::by_descriptions(&tools, &targets, &forms).take_while(|_| options.descriptions);
     for attack in runs::by_answers(&tools, &targets, &forms).chain(by_descriptions) {
@@ -79,27 +80,32 @@ pub(crate) fn run(options: &AttackArgs, output: &mut Console) -> Result<u8, Inpu
     }
     let mut unreadable = None;
     // In fields, only the first form that asks for a call is tried.
-    let form_of_fields = forms.iter().find(|form| form.kind != FormKind::Reply);
-    for trace in options.traces.iter().filter(|_| form_of_fields.is_some()) {
-        input::for_each_run(trace, &progress, &mut |item| {
-            match item {
-                Ok((line, run)) => {
-                    missing.add(&name, &policy, &inputs.parameters, &run);
-                    let position = format!("{}:{line}", trace.display());
-                    let attacks = form_of_fields.map(|form| runs::by_fields(&run, &position, &targets, form));
-                    for (attack, run) in attacks.unwrap_or_default() {
-                        if budget.take() {
-                            trial.add(&format!("fields of {position}"), attack, run, &mut results);
+    if let Some(form) = forms.iter().copied().find(|form| form.kind != FormKind::Reply) {
+        for trace in &options.traces {
+            input::for_each_run(trace, &progress, &mut |item| {
+                match item {
+                    Ok((line, run)) => {
+                        missing.add(&name, &policy, &inputs.parameters, &run);
+                        let position = format!("{}:{line}", trace.display());
+                        for (attack, changed_run) in runs::by_fields(&run, &position, &targets, form) {
+                            if budget.take() {
+                                trial.add(
+                                    &format!("fields of {position}"),
+                                    attack,
+                                    changed_run,
+                                    &mut results,
+                                );
+                            }
                         }
                     }
+                    // The run is reported at the end.
+                    Err(error) => unreadable = Some(error),
                 }
-                // The run is reported at the end.
-                Err(error) => unreadable = Some(error),
-            }
-            progress.step();
-            // Whether to continue with the next run.
-            unreadable.is_none() && !budget.is_exceeded
-        })?;
+                progress.step();
+                // Whether to continue with the next run.
+                unreadable.is_none() && !budget.is_exceeded
+            })?;
+        }
     }
     let is_interrupted = progress.finish(output);
     if let Some(error) = unreadable {
@@ -220,8 +226,8 @@ impl Trial<'_> {
         // the description of a tool.
         let is_answer = |event: &Event| matches!(event.body, EventBody::Output(_));
         let is_description = |event: &Event| matches!(event.body, EventBody::Tool(_));
-        let answer = events.iter().rposition(is_answer).or_else(|| events.iter().rposition(is_description));
-        let Some((index, event)) = answer.and_then(|index| Some((index, events.get(index)?))) else {
+        let position = events.iter().rposition(is_answer).or_else(|| events.iter().rposition(is_description));
+        let Some((index, event)) = position.and_then(|index| Some((index, events.get(index)?))) else {
             return (Vec::new(), Vec::new());
         };
         let document = &event.document;

@@ -311,23 +311,21 @@ fn sarif_results(
         });
         result(reason.kind.name(), level, subject, kind, &reason.message, related.collect())
     };
-    let calls = run.calls.iter().flat_map(|call| {
-        call.judgement.reasons.iter().map(move |reason| {
+    let mut results = Vec::new();
+    for call in &run.calls {
+        let subject = format!("{} ({})", call.tool, call.id);
+        for reason in &call.judgement.reasons {
             let level = if reason.action == Action::Deny { "error" } else { "warning" };
-            (reason, level, format!("{} ({})", call.tool, call.id), "call")
-        })
-    });
-    let findings = run.findings.iter().map(|finding| {
+            results.push(of_reason(reason, level, &subject, "call"));
+        }
+    }
+    for finding in &run.findings {
         let level = if finding.reason.action == Action::Deny { "error" } else { "note" };
-        (&finding.reason, level, finding.event.to_string(), "event")
-    });
-    let refused = run.refused.iter().map(|(entry, error)| {
+        results.push(of_reason(&finding.reason, level, &finding.event.to_string(), "event"));
+    }
+    for (entry, error) in &run.refused {
         let subject = format!("message {entry}");
-        result("refused", "error", &subject, "message", &error.to_string(), Vec::new())
-    });
-    let reasons = calls.chain(findings);
-    reasons
-        .map(|(reason, level, subject, kind)| of_reason(reason, level, &subject, kind))
-        .chain(refused)
-        .collect()
+        results.push(result("refused", "error", &subject, "message", &error.to_string(), Vec::new()));
+    }
+    results
 }

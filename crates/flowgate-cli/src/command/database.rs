@@ -34,13 +34,15 @@ fn encrypt(path: &Path, accepts_unencrypted: bool, output: &mut Console) -> Resu
     // `encrypt_stored_content` calls `show` with the number of rows that are done in the present pass over the
     // database, and their total; `show` returns whether to continue. There are at least two passes. If `done` is lower
     // than before, a new pass has begun, and a new display replaces the old one.
+    //
+    // `display` is the display of the present pass, with the number of rows that it shows as done.
     let mut display: Option<(Progress, u64)> = None;
     let mut show = |done: u64, total: u64| {
-        let begun = display.take().filter(|(_, before)| *before <= done);
-        let (progress, before) = begun.unwrap_or_else(|| {
+        let of_this_pass = display.take().filter(|(_, shown)| *shown <= done);
+        let (progress, shown) = of_this_pass.unwrap_or_else(|| {
             (Progress::over_steps(usize::try_from(total).unwrap_or(usize::MAX), "row", output), 0)
         });
-        (before..done).for_each(|_| progress.step());
+        (shown..done).for_each(|_| progress.step());
         let goes_on = !progress.is_interrupted();
         display = Some((progress, done));
         goes_on

@@ -148,18 +148,19 @@ pub(crate) fn run(options: &ExplainOptions<'_>, output: &mut Console) -> Result<
     if is_interrupted {
         return Ok(INTERRUPTED);
     }
-    match (shown, options.call) {
-        (0, Some(id)) => Err(InputError(format!(
-            "{}: no call has the id `{id}`; leave out --call to explain all calls",
-            options.trace.display()
-        ))),
-        (0, None) => Err(InputError(format!(
-            "{}: the trace has no call to explain; give a trace with calls of tools",
-            options.trace.display()
-        ))),
-        _ if !unreadable_runs.is_empty() => Ok(2),
-        _ => Ok(u8::from(has_objection)),
+    if shown == 0 {
+        return Err(no_call_to_explain(options));
     }
+    Ok(if unreadable_runs.is_empty() { u8::from(has_objection) } else { 2 })
+}
+
+/// Returns the error for a trace without a call or, if the options name a call, without this call.
+fn no_call_to_explain(options: &ExplainOptions<'_>) -> InputError {
+    let problem = match options.call {
+        Some(id) => format!("no call has the id `{id}`; leave out --call to explain all calls"),
+        None => "the trace has no call to explain; give a trace with calls of tools".to_owned(),
+    };
+    InputError(format!("{}: {problem}", options.trace.display()))
 }
 
 /// Prints one call as a tree and, unless it is permitted, the changes of the policy that would permit it. Runs of a

@@ -202,25 +202,9 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
     if options.harness != Harness::ClaudeCode {
         return work_by_log(options, &hook_input, worker_sender);
     }
-    let event_name = hook_input.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
-    let event = match event_name {
-        "PreToolUse" => HookEvent::PreToolUse,
-        "PostToolUse" => HookEvent::PostToolUse,
-        "UserPromptSubmit" => HookEvent::UserPromptSubmit,
-        _ => {
-            // The code 1 only reports the problem; 2 would block every event of this kind. An event without a name may
-            // be one that must be judged, so it is blocked.
-            let (why, code) = if hook_input.contains_key("hook_event_name") {
-                let why = format!(
-                    "the hook is configured for the event `{event_name}` of Claude Code, which it does not judge; \
-                    configure it for PreToolUse, PostToolUse and UserPromptSubmit"
-                );
-                (why, 1)
-            } else {
-                let why = "the string `hook_event_name` is missing in the input from Claude Code; see \
-                    `flowgate hook --help`";
-                (why.to_owned(), 2)
-            };
+    let event = match event_of(&hook_input) {
+        Ok(event) => event,
+        Err((why, code)) => {
             let _ = worker_sender.send(WorkerMessage::Nothing(why, code));
             return;
         }
@@ -256,6 +240,34 @@ fn work(options: &HookArgs, worker_sender: &SyncSender<WorkerMessage>) {
         answer
     };
     let _ = worker_sender.send(WorkerMessage::Answer(answer));
+}
+
+/// Returns the kind of an event of Claude Code.
+///
+/// # Errors
+/// If the hook does not judge events of this kind, or the event has no name. The error is the reason, with the exit
+/// code.
+fn event_of(hook_input: &Map<String, Value>) -> Result<HookEvent, (String, u8)> {
+    let event_name = hook_input.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
+    match event_name {
+        "PreToolUse" => Ok(HookEvent::PreToolUse),
+        "PostToolUse" => Ok(HookEvent::PostToolUse),
+        "UserPromptSubmit" => Ok(HookEvent::UserPromptSubmit),
+        _ if hook_input.contains_key("hook_event_name") => {
+            let why = format!(
+                "the hook is configured for the event `{event_name}` of Claude Code, which it does not judge; \
+                configure it for PreToolUse, PostToolUse and UserPromptSubmit"
+            );
+            // The code 1 only reports the problem; 2 would block every event of this kind.
+            Err((why, 1))
+        }
+        _ => {
+            let why = "the string `hook_event_name` is missing in the input from Claude Code; see \
+                `flowgate hook --help`";
+            // An event without a name may be one that must be judged, so it is blocked.
+            Err((why.to_owned(), 2))
+        }
+    }
 }
 
 /// Judges the event of an agent other than Claude Code, whose transcript is not read: the hook records the events of
@@ -414,35 +426,8 @@ fn judge(
     let transcript = read_up_to_date(path, limit, &pending)?;
     session::replay(&mut monitor, &transcript, &pending);
     let answer = match (event, call) {
-        // The hook does not see what the model was shown, so the call depends on everything, unless the gateway knows.
-        (HookEvent::PreToolUse, Some(call)) => {
-            let attribution = reported.attribution(&mut monitor);
-            let verdict = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
-            let answer = HookAnswer::from_verdict(&verdict, &monitor);
-            // Drops the permit, if there is one: the monitor withdraws the judged call, so `record` can add it below.
-            drop(verdict);
-            if options.watch.is_some() {
-                monitor.record(TraceEntry::from(call), &attribution);
-            }
-            answer
-        }
-        // After the tool has run: its output is examined before the model receives it.
-        (_, Some(call)) => {
-            let response = hook_input.get("tool_response").cloned().unwrap_or_default();
-            let output = ToolOutput {
-                call_id: call.id.clone(),
-                tool: None,
-                content: answer::content(response),
-                structured: None,
-                // Claude Code runs this hook only after a tool that succeeded.
-                is_error: Some(false),
-            };
-            // The transcript may not have the call yet, and its output needs one.
-            if !session::has_call(&monitor, &call.id) {
-                monitor.record(TraceEntry::from(call), &Attribution::everything());
-            }
-            HookAnswer::from_objections(event, session::objections(&mut monitor, TraceEntry::from(output))?)
-        }
+        (HookEvent::PreToolUse, Some(call)) => judge_call(options, &mut monitor, call, reported),
+        (_, Some(call)) => judge_output(event, hook_input, &mut monitor, call)?,
         // A prompt.
         (_, None) => {
             let content = Value::String(required_text(hook_input, "prompt")?.to_owned());
@@ -451,6 +436,47 @@ fn judge(
         }
     };
     Ok((answer, monitor))
+}
+
+/// Judges a call before its tool runs. In watch mode, also adds the call to the trace of `monitor`. The hook does not
+/// see what the model was shown, so the call depends on everything, unless the gateway knows (`reported`).
+fn judge_call(options: &HookArgs, monitor: &mut Monitor, call: Call, reported: &GatewayReport) -> HookAnswer {
+    let attribution = reported.attribution(monitor);
+    let verdict = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
+    let answer = HookAnswer::from_verdict(&verdict, monitor);
+    // Drops the permit, if there is one: the monitor withdraws the judged call, so `record` can add it below.
+    drop(verdict);
+    if options.watch.is_some() {
+        monitor.record(TraceEntry::from(call), &attribution);
+    }
+    answer
+}
+
+/// Examines the output of `call` after its tool has run, and before the model receives the output. `event` is the kind
+/// of the event, for the answer.
+///
+/// # Errors
+/// If the monitor does not accept the output.
+fn judge_output(
+    event: HookEvent,
+    hook_input: &Map<String, Value>,
+    monitor: &mut Monitor,
+    call: Call,
+) -> Result<HookAnswer, String> {
+    let response = hook_input.get("tool_response").cloned().unwrap_or_default();
+    let output = ToolOutput {
+        call_id: call.id.clone(),
+        tool: None,
+        content: answer::content(response),
+        structured: None,
+        // Claude Code runs this hook only after a tool that succeeded.
+        is_error: Some(false),
+    };
+    // The transcript may not have the call yet, and its output needs one.
+    if !session::has_call(monitor, &call.id) {
+        monitor.record(TraceEntry::from(call), &Attribution::everything());
+    }
+    Ok(HookAnswer::from_objections(event, session::objections(monitor, TraceEntry::from(output))?))
 }
 
 /// Returns the call that an event of Claude Code is about: one that is proposed or, after a tool has run, one that has

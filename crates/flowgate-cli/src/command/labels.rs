@@ -65,13 +65,8 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
                 shown += events.len();
                 match options.format {
                     LabelsFormat::Text => {
-                        let title = output.paint("1", &format!("{}:{line}", options.trace.display()));
-                        output.line(&title);
-                        let base = replayed.monitor.describe(&labelled.base).join(", ");
-                        output.line(&format!(
-                            "labels by {name}; a step at the base label is shown what is at most {base}"
-                        ));
-                        events.iter().for_each(|event| labelled.print(*event, output));
+                        let place = format!("{}:{line}", options.trace.display());
+                        labelled.print_run(&place, &events, output);
                     }
                     LabelsFormat::Json => {
                         let events: Vec<Value> =
@@ -94,13 +89,19 @@ pub(crate) fn run(options: &LabelsArgs, output: &mut Console) -> Result<u8, Inpu
     }
     missing.print(output);
     errors.iter().for_each(|error| output.error(&error.0));
-    match options.event.filter(|_| shown == 0 && errors.is_empty() && !is_interrupted) {
-        Some(event) => Err(InputError(format!(
+    if is_interrupted {
+        return Ok(INTERRUPTED);
+    }
+    if !errors.is_empty() {
+        return Ok(2);
+    }
+    match options.event {
+        // Every run was read, and none has an event with this number.
+        Some(event) if shown == 0 => Err(InputError(format!(
             "{}: there is no event {event}; leave out --event to list all",
             options.trace.display()
         ))),
-        None if is_interrupted => Ok(INTERRUPTED),
-        None => Ok(if errors.is_empty() { 0 } else { 2 }),
+        _ => Ok(0),
     }
 }
 
@@ -132,6 +133,18 @@ struct LabelledRun<'a> {
 }
 
 impl LabelledRun<'_> {
+    /// Prints the run: the place where it begins, its base label, and the `events`.
+    fn print_run(&self, place: &str, events: &[EventId], output: &mut Console) {
+        let title = output.paint("1", place);
+        output.line(&title);
+        let base = self.run.monitor.describe(&self.base).join(", ");
+        output.line(&format!(
+            "labels by {}; a step at the base label is shown what is at most {base}",
+            self.policy
+        ));
+        events.iter().for_each(|event| self.print(*event, output));
+    }
+
     /// Prints an event: a title, its fields, the findings of rules about the event, and what a step at the base label
     /// is shown of it.
     fn print(&self, id: EventId, output: &mut Console) {
@@ -215,15 +228,16 @@ impl LabelledRun<'_> {
         let document = &event.document;
         let nodes = (0..document.nodes().len()).filter(|node| is_shown(document, *node, &event.body));
         let policy = monitor.policy();
-        let fields = nodes.filter_map(|node| {
-            let found = document.node(node)?;
+        let mut fields = Vec::new();
+        for node in nodes {
+            let Some(found) = document.node(node) else { continue };
             let (label, is_field) = (found.label, matches!(found.content, NodeContent::Scalar(_)));
             // A list or map needs a field of its own only if its structure is hidden.
             if !is_field && label.flows_to(&self.base) {
-                return None;
+                continue;
             }
             let statements = monitor.labelling_statements(id, node);
-            Some(LabelledField {
+            fields.push(LabelledField {
                 path: document.path(node).to_string(),
                 label: monitor.describe(&label),
                 is_low: label.flows_to(&self.base),
@@ -233,9 +247,9 @@ impl LabelledRun<'_> {
                 } else {
                     Value::String(structure(document, node))
                 },
-            })
-        });
-        fields.collect()
+            });
+        }
+        fields
     }
 
     /// Returns what a step at the base label is shown of the content of an event; `None` if the step must not learn that

@@ -54,13 +54,13 @@ pub(crate) fn run(options: &McpArgs, output: &mut Console) -> Result<u8, InputEr
 /// Runs the guard: creates the monitor and the proxy, and runs the session until the client or the server ends. Returns
 /// 0 if the client closed the connection, 1 if the server ended or a side stopped reading.
 fn guard(options: &McpGuardArgs, output: &mut Console) -> Result<u8, InputError> {
-    let path = options.policy.as_deref();
-    // The parser of the arguments requires it.
-    let path =
-        path.ok_or_else(|| InputError("there is no `--policy`; see `flowgate mcp --help`".to_owned()))?;
-    let name = path.display().to_string();
-    let policy = Arc::new(load_policy(path, output)?);
-    let predicates = options.answering.predicates(&policy, &name)?;
+    // The parser of the arguments requires `--policy`, so this error does not occur.
+    let policy_path = options.policy.as_deref();
+    let policy_path = policy_path
+        .ok_or_else(|| InputError("there is no `--policy`; see `flowgate mcp --help`".to_owned()))?;
+    let policy_name = policy_path.display().to_string();
+    let policy = Arc::new(load_policy(policy_path, output)?);
+    let predicates = options.answering.predicates(&policy, &policy_name)?;
     let stores = options.stores.as_deref().map(SharedStoreLabels::open).transpose()?;
     let client_labels = options.session.as_deref().map(ClientLabelFile::open).transpose()?;
     let watch = options.watch.as_deref().map(open_watch_log).transpose()?;
@@ -86,20 +86,8 @@ fn guard(options: &McpGuardArgs, output: &mut Console) -> Result<u8, InputError>
     // The version of the shared labels that the monitor has joined. Without `--stores`, it is not used.
     let stores_version =
         stores.as_ref().map(|stores| stores.recall(&mut monitor)).transpose()?.unwrap_or_default();
-    let mib = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(1 << 20);
-    let limits = ProxyLimits {
-        message: mib(options.max_message),
-        session: mib(options.max_session),
-        ..ProxyLimits::default()
-    };
-    let settings = ProxySettings {
-        is_interactive: options.interactive,
-        is_watching: watch.is_some(),
-        pins: options.pins.as_deref().map(|path| read_pins(path, options)).transpose()?,
-        accept_new: options.accept_new,
-        limits,
-        ..ProxySettings::new(&options.name)
-    };
+    let settings = proxy_settings(options, watch.is_some())?;
+    let max_line = settings.limits.message;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
         InputError(format!(
@@ -116,14 +104,31 @@ fn guard(options: &McpGuardArgs, output: &mut Console) -> Result<u8, InputError>
         watch,
         trace,
         name: options.name.clone(),
-        // The number of notes so far, and of lines of the server that are not messages.
         notes: 0,
         noise: 0,
     };
-    let ended = runtime.block_on(stdio_proxy.run_session(options, limits.message, output));
+    let ended = runtime.block_on(stdio_proxy.run_session(options, max_line, output));
     // The program ends now, so tasks that still read or write lines are not waited for.
     runtime.shutdown_background();
     ended
+}
+
+/// Returns the settings of the proxy, with the approved tools that the file of `--pins` contains.
+fn proxy_settings(options: &McpGuardArgs, is_watching: bool) -> Result<ProxySettings, InputError> {
+    let mib = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(1 << 20);
+    let limits = ProxyLimits {
+        message: mib(options.max_message),
+        session: mib(options.max_session),
+        ..ProxyLimits::default()
+    };
+    Ok(ProxySettings {
+        is_interactive: options.interactive,
+        is_watching,
+        pins: options.pins.as_deref().map(|path| read_pins(path, options)).transpose()?,
+        accept_new: options.accept_new,
+        limits,
+        ..ProxySettings::new(&options.name)
+    })
 }
 
 /// Opens the watch log at `path`, to which watch mode appends verdicts that are not enforced; the error names the file.
@@ -259,7 +264,6 @@ impl StdioProxy {
         let mut child = ServerProcess::start(&options.command, max_line).map_err(InputError)?;
         let (mut client, to_client) = (lines::standard_input(max_line), lines::standard_output());
         let mut stopped = std::pin::pin!(child::stop_signal());
-        let failed = |problem: String| InputError(problem);
         let code = loop {
             let (side, line) = tokio::select! {
                 // A signal is an ordinary end of the session.
@@ -269,25 +273,23 @@ impl StdioProxy {
             };
             match (side, line) {
                 (side, Some(line)) => {
-                    let actions = self.handle_line(side, &line, output).map_err(failed);
-                    // `Ok(false)`: a side has stopped reading.
-                    let is_sent =
-                        actions.map(|actions| self.send(actions, &to_client, child.input.as_ref(), output));
-                    match is_sent {
-                        Ok(true) => {}
-                        Ok(false) => {
-                            output.error(
-                                "the client or the server has stopped reading its messages, so the session \
-                                ends; begin a new session in the client",
-                            );
-                            break 1;
-                        }
-                        Err(error) => {
+                    let actions = match self.handle_line(side, &line, output) {
+                        Ok(actions) => actions,
+                        Err(problem) => {
                             child.terminate().await;
-                            return Err(error);
+                            return Err(InputError(problem));
                         }
+                    };
+                    let both_sides_read = self.send(actions, &to_client, child.input.as_ref(), output);
+                    if !both_sides_read {
+                        output.error(
+                            "the client or the server has stopped reading its messages, so the session \
+                                ends; begin a new session in the client",
+                        );
+                        break 1;
                     }
                 }
+                // The client has closed the connection.
                 (LineSender::Client, None) => {
                     self.drain_server(&mut child, &to_client, output).await?;
                     break 0;
@@ -403,9 +405,8 @@ impl StdioProxy {
         if let Some(labels) = &self.client_labels {
             labels.exchange(&mut self.monitor)?;
         }
-        if let (Some(path), Some(ProxyAction::Pins(pins))) =
-            (&self.pins, actions.iter().rfind(|out| matches!(out, ProxyAction::Pins(_))))
-        {
+        let newest_pins = actions.iter().rfind(|action| matches!(action, ProxyAction::Pins(_)));
+        if let (Some(path), Some(ProxyAction::Pins(pins))) = (&self.pins, newest_pins) {
             write_pins(path, &self.name, pins)?;
             output.note(&format!("the tools of {} are stored in {}", self.name, path.display()));
         }

@@ -238,7 +238,58 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     for error in &errors {
         output.error(&error.0);
     }
-    for (suite, count) in &skipped {
+    print_skipped(&skipped, output);
+    if sums.is_empty() && errors.is_empty() && !is_interrupted {
+        return Err(InputError(
+            "no run was judged, since no policy has the name of the suite of a run: write `--policy \
+            SUITE=FILE` or `--policy '*=FILE'`"
+                .to_owned(),
+        ));
+    }
+    missing.print(output);
+    // After an interrupt, there are no warnings about names that do not occur: they may occur in the remaining runs.
+    let occurrences = if is_interrupted { OccurrencesByPolicy::new() } else { occurrences };
+    let warnings = missing.len() + print_warnings(&policies, &occurrences, options.format, output);
+    match options.format {
+        TableFormat::Json => table::print_json(&sums, &methods, options, is_interrupted, output),
+        TableFormat::Text => table::print_text(&sums, &methods, options, output),
+    }
+    if is_interrupted {
+        return Ok(INTERRUPTED);
+    }
+    if !errors.is_empty() {
+        return Ok(2);
+    }
+    Ok(u8::from(options.deny_warnings && warnings > 0))
+}
+
+/// Prints the warnings about names of each policy that do not occur in its runs; as JSON as well, if that is the format.
+/// Returns the number of these warnings and of those that the compiler has printed.
+fn print_warnings(
+    policies: &SuitePolicies,
+    occurrences: &OccurrencesByPolicy,
+    format: TableFormat,
+    output: &mut Console,
+) -> usize {
+    let mut count = 0;
+    for (index, ((_, policy), file)) in policies.by_suite.iter().zip(&policies.files).enumerate() {
+        count += policy.warnings().len();
+        let Some(occurrences) = occurrences.get(&index) else { continue };
+        let trace_warnings = occurrences.warnings(policy);
+        count += trace_warnings.len();
+        trace_warnings.print(file, policy, output);
+        if format == TableFormat::Json {
+            for warning in &trace_warnings.json(file, policy) {
+                output.line(&warning.to_string());
+            }
+        }
+    }
+    count
+}
+
+/// Prints a note about each group of runs that are not judged.
+fn print_skipped(skipped: &SkippedRuns, output: &mut Console) {
+    for (suite, count) in skipped {
         let were = if *count == 1 { "was" } else { "were" };
         let count = plural(*count, "run");
         output.note(&match suite {
@@ -248,40 +299,6 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
             ),
         });
     }
-    if sums.is_empty() && errors.is_empty() && !is_interrupted {
-        return Err(InputError(
-            "no run was judged, since no policy has the name of the suite of a run: write `--policy \
-            SUITE=FILE` or `--policy '*=FILE'`"
-                .to_owned(),
-        ));
-    }
-    missing.print(output);
-    let mut warnings = missing.len();
-    for (index, ((_, policy), file)) in policies.by_suite.iter().zip(&policies.files).enumerate() {
-        warnings += policy.warnings().len();
-        // After an interrupt, there are no warnings about names that do not occur: they may occur in the remaining
-        // runs.
-        if let Some(occurrences) = occurrences.get(&index).filter(|_| !is_interrupted) {
-            let trace_warnings = occurrences.warnings(policy);
-            warnings += trace_warnings.len();
-            trace_warnings.print(file, policy, output);
-            if options.format == TableFormat::Json {
-                trace_warnings
-                    .json(file, policy)
-                    .iter()
-                    .for_each(|warning| output.line(&warning.to_string()));
-            }
-        }
-    }
-    match options.format {
-        TableFormat::Json => table::print_json(&sums, &methods, options, is_interrupted, output),
-        TableFormat::Text => table::print_text(&sums, &methods, options, output),
-    }
-    Ok(match errors.is_empty() {
-        _ if is_interrupted => INTERRUPTED,
-        false => 2,
-        true => u8::from(options.deny_warnings && warnings > 0),
-    })
 }
 
 /// Returns the methods that the options name: influence methods, and methods of guarded conversations. The name `all`
@@ -292,25 +309,27 @@ fn replay_methods(
     estimated: &[&'static dyn InfluenceMethod],
     options: &ReplayOptions<'_>,
 ) -> Vec<ReplayMethod> {
-    // The command line accepts only known names and `all`, so no name is dropped below.
-    let is_all = |names: &[String]| names.iter().any(|name| name == "all");
+    let contain_all = |names: &[String]| names.iter().any(|name| name == "all");
     let default = ["everything".to_owned()];
-    let influence = match options.influence {
+    let influence_names = match options.influence {
         [] if options.methods.is_empty() => &default,
         named => named,
     };
-    let influence: Vec<ReplayMethod> = match is_all(influence) {
-        true => known.influence_methods().iter().copied().map(ReplayMethod::Influence).collect(),
-        false => influence
+    let influence: Vec<ReplayMethod> = if contain_all(influence_names) {
+        known.influence_methods().iter().copied().map(ReplayMethod::Influence).collect()
+    } else {
+        // The registry does not find the methods that ask a model; `estimated` has these.
+        influence_names
             .iter()
             .filter_map(|name| known.find_influence(name).map(ReplayMethod::Influence))
-            .collect(),
+            .collect()
     };
-    let decision = if options.grants { Decision::AllowForConversation } else { Decision::AllowOnce };
-    let replay_with = |method| ReplayMethod::Guarded(method, decision);
-    let guarded: Vec<ReplayMethod> = match is_all(options.methods) {
-        true => known.methods().iter().copied().map(replay_with).collect(),
-        false => options.methods.iter().filter_map(|name| known.find(name).map(replay_with)).collect(),
+    let answer = if options.grants { Decision::AllowForConversation } else { Decision::AllowOnce };
+    let guarded_with = |method| ReplayMethod::Guarded(method, answer);
+    let guarded: Vec<ReplayMethod> = if contain_all(options.methods) {
+        known.methods().iter().copied().map(guarded_with).collect()
+    } else {
+        options.methods.iter().filter_map(|name| known.find(name).map(guarded_with)).collect()
     };
     let estimated = estimated.iter().copied().map(ReplayMethod::Influence);
     influence.into_iter().chain(estimated).chain(guarded).collect()
@@ -344,10 +363,13 @@ fn judge_runs(
             // Takes the rest of the queue without judging it: the reader must not wait for room in it.
             continue;
         }
+        if RunMarks::of(&run).is_injection_alone() {
+            // The user's task is itself an injection task: the run is not judged, and is counted without a suite.
+            *skipped.entry(None).or_default() += 1;
+            progress.step();
+            continue;
+        }
         match policies.for_run(&run) {
-            // In these runs, the user's task is itself an injection task. They are not judged, and are counted without
-            // a suite.
-            _ if RunMarks::of(&run).is_injection_alone() => *skipped.entry(None).or_default() += 1,
             Some((suite, policy)) => {
                 for (index, method) in methods.iter().enumerate() {
                     let figures = SuiteFigures::of(policy, inputs, *method, &run, |trace| {

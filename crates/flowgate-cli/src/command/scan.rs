@@ -162,13 +162,7 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
         output.error("Ctrl-C has stopped the servers, so there is no result");
         return Ok(INTERRUPTED);
     }
-    let mut clients: Vec<&'static McpClient> = Vec::new();
-    for found in &files {
-        if !clients.contains(&found.file.client) {
-            clients.push(found.file.client);
-        }
-    }
-    clients.sort_by_key(|client| CLIENTS.iter().position(|known| known == *client));
+    let clients = clients_of(&files);
     let (mut combinations, mut bypasses) = (Vec::new(), Vec::new());
     for client in &clients {
         let files = files.iter().filter(|found| found.file.client == *client);
@@ -184,6 +178,18 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
         }
     }
     Ok(u8::from(!result.combinations.is_empty() || !result.unread.is_empty()))
+}
+
+/// Returns the clients of these files, each once, in the order of [`CLIENTS`].
+fn clients_of(files: &[ScannedFile]) -> Vec<&'static McpClient> {
+    let mut clients: Vec<&'static McpClient> = Vec::new();
+    for found in files {
+        if !clients.contains(&found.file.client) {
+            clients.push(found.file.client);
+        }
+    }
+    clients.sort_by_key(|client| CLIENTS.iter().position(|known| known == *client));
+    clients
 }
 
 /// Reads the files at `paths`, and adds their servers and hooks to `files`. A file that cannot be read is added to
@@ -271,14 +277,15 @@ impl ScannedServer {
 fn hook_cover<'f>(files: &(impl Iterator<Item = &'f ScannedFile> + Clone)) -> HookCover {
     let is_system = |found: &ScannedFile| found.file.scope == FileScope::System;
     let are_off = files.clone().any(|found| found.hooks_are_off && !is_system(found));
-    let guards = || files.clone().filter(|found| found.has_guard() && (is_system(found) || !are_off));
-    let is_flowgate =
+    // The files with a hook that judges every call and is not switched off.
+    let guarding_files = || files.clone().filter(|found| found.has_guard() && (is_system(found) || !are_off));
+    let has_flowgate_hook =
         |found: &ScannedFile| found.hooks.iter().any(|hook| found.effect_of(hook) != HookEffect::NotFlowgate);
-    if guards().any(|found| found.file.scope != FileScope::Project) {
+    if guarding_files().any(|found| found.file.scope != FileScope::Project) {
         HookCover::Everywhere
-    } else if guards().next().is_some() {
+    } else if guarding_files().next().is_some() {
         HookCover::Project
-    } else if files.clone().any(is_flowgate) {
+    } else if files.clone().any(has_flowgate_hook) {
         HookCover::Gap
     } else {
         HookCover::NoHook

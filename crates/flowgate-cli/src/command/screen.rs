@@ -49,21 +49,22 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     })?;
     let steps = traces.as_ref().map_or_else(|| saliency::steps(cases), saliency::trace_steps);
     let progress = Progress::over_steps(steps, "case", output);
-    let mut step = || {
+    // Counts a case, and returns whether to stop.
+    let mut count_case = || {
         progress.step();
         progress.is_interrupted()
     };
-    let (wanted, screener) = match options.features {
+    let (wanted_features, screener) = match options.features {
         ScreenFeatures::Paper => (FeatureSet::Paper, ScreenerScore::Network),
         ScreenFeatures::Extended => (FeatureSet::Extended, ScreenerScore::NetworkExtended),
     };
-    // `saliency` calls `train` for each set of features that it compares. `network` keeps the network for the set that
-    // the options name.
+    // `saliency` calls `train_network` for each set of features that it compares. `network` keeps the network for the
+    // set that the options name.
     let mut network = None;
-    let mut train = |features: FeatureSet, prompts: &[saliency::LabelledPrompt]| {
+    let mut train_network = |features: FeatureSet, prompts: &[saliency::LabelledPrompt]| {
         let stop = &mut || progress.is_interrupted();
         let trained = Arc::new(DependencyClassifier::train(prompts, features, options.seed, stop)?);
-        if features == wanted {
+        if features == wanted_features {
             network = Some(Arc::clone(&trained));
         }
         Ok(Box::new(trained) as _)
@@ -71,12 +72,13 @@ fn train(options: &ScreenTrainArgs, output: &mut Console) -> Result<u8, InputErr
     let results = match &traces {
         Some(traces) => {
             let suite = options.suite.as_deref();
-            saliency::run_traces(&model, &mut train, options.seed, traces, suite, &mut step)
+            saliency::run_traces(&model, &mut train_network, options.seed, traces, suite, &mut count_case)
         }
-        None => saliency::run(&model, &mut train, options.seed, cases, &mut step),
+        None => saliency::run(&model, &mut train_network, options.seed, cases, &mut count_case),
     };
     let is_interrupted = progress.finish(output);
     let results = results.map_err(|error| screener_error(&error, &name, options.traces.as_deref()))?;
+    // After an interrupt, there are no results, or the network may not be trained yet.
     let (Some(results), Some(network), false) = (results, network, is_interrupted) else {
         return Ok(INTERRUPTED);
     };
@@ -119,9 +121,10 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
     let count = |text: &str| screener.model.count_tokens(text).unwrap_or_default();
     let progress = Progress::over_steps(runs, "step", output);
     let mut times = Vec::with_capacity(runs);
-    // `last` has the sizes of the last case: tokens of the prompt, tokens of the call, and regions. `named` is the number
-    // of regions that the screener has selected in all measured steps.
-    let (mut last, mut named) = (None, 0);
+    // The sizes of the last case: tokens of the prompt, tokens of the call, and regions.
+    let mut last_sizes = None;
+    // The number of regions that the screener has selected in all measured steps.
+    let mut named = 0;
     // The first step also allocates, so it is not measured.
     for run in 0..=runs {
         let case = saliency::case_of_length(options.seed.wrapping_add(run as u64), tokens, &count);
@@ -136,7 +139,7 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
         let summaries = region_summaries(&attention, &case.regions);
         let probabilities = screener.network.probabilities(&summaries).map_err(failed)?;
         let elapsed = start.elapsed();
-        last = Some((attention.prompt_tokens().len(), attention.rows(), case.regions.len()));
+        last_sizes = Some((attention.prompt_tokens().len(), attention.rows(), case.regions.len()));
         if run > 0 {
             named += probabilities.iter().filter(|probability| **probability >= screener.threshold).count();
             times.push(elapsed);
@@ -148,7 +151,9 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
     }
     let is_interrupted = progress.finish(output);
     times.sort_unstable();
-    let (Some((prompt, written, regions)), Some(least), Some(most)) = (last, times.first(), times.last())
+    // There are no times if an interrupt came before the first measured step.
+    let (Some((prompt, written, regions)), Some(least), Some(most)) =
+        (last_sizes, times.first(), times.last())
     else {
         return Ok(INTERRUPTED);
     };

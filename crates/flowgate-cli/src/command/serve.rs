@@ -40,19 +40,8 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         std::io::stderr(),
     );
     if let (Some(models), Some(path)) = (&models, options.config.as_deref()) {
-        let count = print_warnings(models, options.check || options.deny_warnings, output);
-        if options.check {
-            for field in &models.overridden_fields {
-                output.note(&format!("`{field}` is set by an environment variable"));
-            }
-            let clients = count_of(models.clients.len(), "client");
-            output.line(&format!("{}: {clients}, {}", path.display(), count_of(count, "warning")));
-        }
-        if count > 0 && options.deny_warnings {
-            return Ok(1);
-        }
-        if options.check {
-            return Ok(0);
+        if let Some(code) = check_configuration(models, path, options, output) {
+            return Ok(code);
         }
         output.note(&format!("conversations are kept in {}", models.store.address.name()));
         if let Some(person) = &options.login_link {
@@ -91,6 +80,28 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
         output.note("some connections or turns were still open when the gateway stopped, and were ended");
     }
     Ok(0)
+}
+
+/// Prints warnings about the configuration in the file at `path` and, with `--check`, a summary. Returns the exit code if
+/// the gateway does not start: with `--check`, or because `--deny-warnings` forbids a warning.
+fn check_configuration(
+    models: &config::GatewayConfig,
+    path: &Path,
+    options: &ServeArgs,
+    output: &mut Console,
+) -> Option<u8> {
+    let count = print_warnings(models, options.check || options.deny_warnings, output);
+    if options.check {
+        for field in &models.overridden_fields {
+            output.note(&format!("`{field}` is set by an environment variable"));
+        }
+        let clients = count_of(models.clients.len(), "client");
+        output.line(&format!("{}: {clients}, {}", path.display(), count_of(count, "warning")));
+    }
+    if count > 0 && options.deny_warnings {
+        return Some(1);
+    }
+    options.check.then_some(0)
 }
 
 /// Checks that a login link of a person can be printed: there is such a person, and the standard error is a terminal.

@@ -158,21 +158,24 @@ impl TargetFile {
             true => targets.retain(has_servers),
             false => targets.truncate(1),
         }
+        Self::check_names(options, &targets)?;
+        Ok(targets)
+    }
+
+    /// Fails if the options name a server that none of `targets` has.
+    fn check_names(options: &ClientArgs, targets: &[Self]) -> Result<(), InputError> {
         let servers: Vec<ConfiguredServer> =
             targets.iter().flat_map(|target| target.config.servers()).collect();
         let missing = options.servers.iter().find(|name| servers.iter().all(|server| server.name != **name));
-        if let Some(missing) = missing {
-            let names: Vec<String> =
-                servers.iter().map(|server| escaping::excerpt(&server.name, 40)).collect();
-            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            let paths: Vec<String> = targets.iter().map(|target| target.path.display().to_string()).collect();
-            return Err(InputError(format!(
-                "{}: there is no server `{}`; name one of its servers: {known}",
-                paths.join(", "),
-                escaping::excerpt(missing, 40)
-            )));
-        }
-        Ok(targets)
+        let Some(missing) = missing else { return Ok(()) };
+        let names: Vec<String> = servers.iter().map(|server| escaping::excerpt(&server.name, 40)).collect();
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let paths: Vec<String> = targets.iter().map(|target| target.path.display().to_string()).collect();
+        Err(InputError(format!(
+            "{}: there is no server `{}`; name one of its servers: {known}",
+            paths.join(", "),
+            escaping::excerpt(missing, 40)
+        )))
     }
 
     /// Reads a configuration file.
@@ -236,24 +239,29 @@ impl TargetFile {
             if bounded_text(&path, MAX_CONFIG).is_ok_and(|text| text == self.text) {
                 return Ok(path);
             }
-            // The file can contain keys, so the backup gets the same permissions.
             let created = std::fs::File::options().write(true).create_new(true).open(&path);
             match created {
+                // Another backup has this name, so the next name is tried.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(write_error(&path, &error)),
                 Ok(mut file) => {
-                    let permissions = std::fs::metadata(&self.path).map(|metadata| metadata.permissions());
-                    let written = permissions.and_then(|permissions| file.set_permissions(permissions));
-                    let written = written
-                        .and_then(|()| file.write_all(self.text.as_bytes()))
-                        .and_then(|()| file.sync_all());
-                    return written.map(|()| path.clone()).map_err(|error| write_error(&path, &error));
+                    self.write_text(&mut file).map_err(|error| write_error(&path, &error))?;
+                    return Ok(path);
                 }
             }
         }
         let problem = "all names for backups of this file are taken; remove the backups that you do not need"
             .to_owned();
         Err(InputError(format!("{}: {problem}", self.path.display())))
+    }
+
+    /// Writes the unchanged text to `backup`. The text can contain keys, so the backup first gets the permissions of the
+    /// file.
+    fn write_text(&self, backup: &mut std::fs::File) -> std::io::Result<()> {
+        let permissions = std::fs::metadata(&self.path)?.permissions();
+        backup.set_permissions(permissions)?;
+        backup.write_all(self.text.as_bytes())?;
+        backup.sync_all()
     }
 
     /// Returns the newest backup that has the same values as `text`, apart from layout and comments: its path and its

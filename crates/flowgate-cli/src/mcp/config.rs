@@ -205,42 +205,45 @@ impl ServerFields<'_> {
             }
             (Some(_), Some(_)) => Err("the entry has both `command` and `url`; leave one out".to_owned()),
             (None, None) => Err(format!("the entry has neither `command` nor `url`; {FORM}")),
-            (Some(command), None) => {
-                if command.is_empty() {
-                    return Err("its `command` is empty; write the program to run".to_owned());
-                }
-                let cwd = self.text("cwd")?.map(|cwd| folder.join(cwd));
-                Ok(ServerTransport::Command { command, args: self.list("args")?, env: self.map("env")?, cwd })
-            }
-            (None, Some(url)) => {
-                let uri: Option<::http::Uri> = url.parse().ok();
-                // An address with a user and a password is refused, because keys belong in `headers`.
-                let is_web = uri.as_ref().is_some_and(|uri| {
-                    matches!(uri.scheme_str(), Some("http" | "https"))
-                        && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
-                });
-                if !is_web {
-                    return Err(
-                        "its `url` is not an HTTP address, or has a user name before the host; write http://HOST or \
-                        https://HOST, and put keys in `headers`"
-                            .to_owned(),
-                    );
-                }
-                let (headers, oauth) = (self.map("headers")?, self.oauth()?);
-                if oauth.is_some() && has_authorization(&headers) {
-                    return Err(
-                        "the entry has both `oauth` and a header `Authorization`; leave one out".to_owned()
-                    );
-                }
-                if oauth.is_some() && SecureUrl::parse(&url).is_none() {
-                    return Err(
-                        "others could read its tokens at its `url`; write one that begins with https://"
-                            .to_owned(),
-                    );
-                }
-                Ok(ServerTransport::Url { url, headers, oauth })
-            }
+            (Some(command), None) => self.command_transport(command, folder),
+            (None, Some(url)) => self.url_transport(url),
         }
+    }
+
+    /// Returns the transport of a server that `command` starts. A relative working folder starts at `folder`.
+    fn command_transport(&self, command: String, folder: &Path) -> Result<ServerTransport, String> {
+        if command.is_empty() {
+            return Err("its `command` is empty; write the program to run".to_owned());
+        }
+        let cwd = self.text("cwd")?.map(|cwd| folder.join(cwd));
+        Ok(ServerTransport::Command { command, args: self.list("args")?, env: self.map("env")?, cwd })
+    }
+
+    /// Returns the transport of a server at `url`.
+    fn url_transport(&self, url: String) -> Result<ServerTransport, String> {
+        let uri: Option<::http::Uri> = url.parse().ok();
+        // An address with a user and a password is refused, because keys belong in `headers`.
+        let is_web = uri.as_ref().is_some_and(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+        });
+        if !is_web {
+            return Err(
+                "its `url` is not an HTTP address, or has a user name before the host; write http://HOST or \
+                        https://HOST, and put keys in `headers`"
+                    .to_owned(),
+            );
+        }
+        let (headers, oauth) = (self.map("headers")?, self.oauth()?);
+        if oauth.is_some() && has_authorization(&headers) {
+            return Err("the entry has both `oauth` and a header `Authorization`; leave one out".to_owned());
+        }
+        if oauth.is_some() && SecureUrl::parse(&url).is_none() {
+            return Err(
+                "others could read its tokens at its `url`; write one that begins with https://".to_owned()
+            );
+        }
+        Ok(ServerTransport::Url { url, headers, oauth })
     }
 
     /// Reads the object `oauth`, which says how the tokens for a server are obtained; `None` if there is no such object.
@@ -260,6 +263,7 @@ impl ServerFields<'_> {
             return Err(format!("its `oauth` has the field `{unknown}`, which is unknown; {OAUTH_FORM}"));
         }
         let fields = ServerFields { entry, environment: self.environment };
+        // An empty text counts as an absent one.
         let text = |key: &str| fields.text(key).map(|text| text.filter(|text| !text.is_empty()));
         let missing = |key: &str| format!("its `oauth` has no `{key}`; {OAUTH_FORM}");
         let issuer = text("issuer")?.map(|issuer| {

@@ -162,15 +162,7 @@ async fn open_with(
             #[cfg(unix)]
             command.wrap(process_wrap::tokio::ProcessGroup::leader());
             let spawned = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
-            let (transport, stderr) = spawned.map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => {
-                    "cannot be started: its program or its working folder does not exist".to_owned()
-                }
-                std::io::ErrorKind::PermissionDenied => {
-                    "cannot be started: its program is not executable".to_owned()
-                }
-                _ => format!("cannot be started: {error}"),
-            })?;
+            let (transport, stderr) = spawned.map_err(|error| describe_spawn_error(&error))?;
             if let Some(stderr) = stderr {
                 tokio::spawn(stderr_tail.clone().follow(stderr));
             }
@@ -196,6 +188,17 @@ async fn open_with(
                 stderr_tail.last_line().map(|line| format!(" (its last output: {line})")).unwrap_or_default();
             Err(format!("cannot be used: {}{last_output}", describe_initialize_error(&error)))
         }
+    }
+}
+
+/// Returns why the program of a server cannot be started: the rest of a sentence about the server.
+fn describe_spawn_error(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "cannot be started: its program or its working folder does not exist".to_owned()
+        }
+        std::io::ErrorKind::PermissionDenied => "cannot be started: its program is not executable".to_owned(),
+        _ => format!("cannot be started: {error}"),
     }
 }
 
@@ -275,19 +278,9 @@ impl McpConnection {
                     .await
                     .map_err(|error| ToolListError::NoList(describe_service_error(&error)))?;
                 for tool in page.tools {
-                    let input = Value::Object((*tool.input_schema).clone());
-                    let output = tool.output_schema.map(|schema| Value::Object((*schema).clone()));
-                    let (name, description) =
-                        (tool.name.to_string(), tool.description.unwrap_or_default().to_string());
-                    // The bytes of the schemas count for the size of the list as well.
-                    let lengths = [&input].into_iter().chain(&output).map(|value| value.to_string().len());
-                    size += name.len() + description.len() + lengths.sum::<usize>();
-                    let hints = tool.annotations.map_or_else(ToolHints::default, |hints| ToolHints {
-                        read_only: hints.read_only_hint,
-                        destructive: hints.destructive_hint,
-                        open_world: hints.open_world_hint,
-                    });
-                    tools.push(DescribedTool { name, description, input, output, hints });
+                    let (tool, tool_size) = describe_tool(tool);
+                    size += tool_size;
+                    tools.push(tool);
                 }
                 if tools.len() > MAX_TOOLS {
                     return Err(ToolListError::TooLarge(format!(
@@ -370,6 +363,22 @@ impl McpConnection {
     pub(super) async fn close(mut self, limit: Duration) {
         let _ = self.service.close_with_timeout(limit).await;
     }
+}
+
+/// Converts a tool from the list of a server. Returns also its size in bytes: of its name, its description and its
+/// schemas.
+fn describe_tool(tool: rmcp::model::Tool) -> (DescribedTool, usize) {
+    let input = Value::Object((*tool.input_schema).clone());
+    let output = tool.output_schema.map(|schema| Value::Object((*schema).clone()));
+    let (name, description) = (tool.name.to_string(), tool.description.unwrap_or_default().to_string());
+    let schema_lengths = [&input].into_iter().chain(&output).map(|value| value.to_string().len());
+    let size = name.len() + description.len() + schema_lengths.sum::<usize>();
+    let hints = tool.annotations.map_or_else(ToolHints::default, |hints| ToolHints {
+        read_only: hints.read_only_hint,
+        destructive: hints.destructive_hint,
+        open_world: hints.open_world_hint,
+    });
+    (DescribedTool { name, description, input, output, hints }, size)
 }
 
 /// Returns why a request failed. The message about a call is for the model, which reads it in place of the answer.

@@ -174,32 +174,17 @@ impl McpHttpClient {
         // The session that the server has opened, if this is the first answer.
         let new_session = header(SESSION_HEADER);
         let is_request = matches!(message, JsonRpcMessage::Request(_));
-        match status {
-            // The server has accepted a message that has no answer.
-            202 | 204 => return Ok(StreamableHttpPostResponse::Accepted),
-            200..=299 if !is_request => return Ok(StreamableHttpPostResponse::Accepted),
-            404 if session.is_some() => return Err(StreamableHttpError::SessionExpired),
-            401 if token.is_some() => {
-                let why =
-                    "the server does not accept the tokens of its issuer (HTTP status 401); check `oauth`"
-                        .to_owned();
-                return Err(StreamableHttpError::Client(HttpError { why, is_unauthorized: true }));
-            }
-            401 | 403 => {
-                return Err(transport_error(format!(
-                    "the server requires authentication (HTTP status {status}); add a key to `headers`, or `oauth`, or log in with `flowgate mcp login`"
-                )));
-            }
-            300..=399 => {
-                return Err(transport_error(format!(
-                    "the server redirects to another address (HTTP status {status}); write that address as `url`"
-                )));
-            }
-            // Any other success is read below by its media type, and any other error by its body.
-            _ => {}
+        let is_success = (200..=299).contains(&status);
+        // The server has accepted a message that has no answer.
+        if matches!(status, 202 | 204) || is_success && !is_request {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if let Some(error) = error_of_status(status, session.is_some(), token.is_some()) {
+            return Err(error);
         }
         let is_json = content_type.starts_with("application/json");
-        if !(200..=299).contains(&status) {
+        // Any other error is read by its body, and any other success by its media type.
+        if !is_success {
             let answer = bounded(response.into_body().into_reader(), MAX_ERROR).ok();
             let answer = answer.and_then(|bytes| serde_json::from_slice::<ServerJsonRpcMessage>(&bytes).ok());
             return match answer {
@@ -223,6 +208,26 @@ impl McpHttpClient {
         Err(transport_error(
             "the answer of the server is neither JSON nor a stream of events; check that `url` is an MCP address",
         ))
+    }
+}
+
+/// Returns the error for a status that says by itself what is wrong: the session has expired, a token is missing or not
+/// accepted, or the server redirects. `None` for any other status. `has_session` and `has_token` say what the request had.
+fn error_of_status(status: u16, has_session: bool, has_token: bool) -> Option<HttpTransportError> {
+    match status {
+        404 if has_session => Some(StreamableHttpError::SessionExpired),
+        401 if has_token => {
+            let why = "the server does not accept the tokens of its issuer (HTTP status 401); check `oauth`"
+                .to_owned();
+            Some(StreamableHttpError::Client(HttpError { why, is_unauthorized: true }))
+        }
+        401 | 403 => Some(transport_error(format!(
+            "the server requires authentication (HTTP status {status}); add a key to `headers`, or `oauth`, or log in with `flowgate mcp login`"
+        ))),
+        300..=399 => Some(transport_error(format!(
+            "the server redirects to another address (HTTP status {status}); write that address as `url`"
+        ))),
+        _ => None,
     }
 }
 

@@ -45,12 +45,11 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
             at = if is_unclosed { start + 4 } else { comment_end };
             continue;
         }
-        let closing = rest.starts_with("</");
-        let name_at = start + 1 + usize::from(closing);
-        let name = text.get(name_at..).unwrap_or_default();
-        let name = name
-            .get(..name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len()))
-            .unwrap_or_default();
+        let is_closing = rest.starts_with("</");
+        let name_at = start + 1 + usize::from(is_closing);
+        let from_name = text.get(name_at..).unwrap_or_default();
+        let name_length = from_name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(from_name.len());
+        let name = from_name.get(..name_length).unwrap_or_default();
         if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
             // A `<` without a letter after it, as in `a < b`, begins no tag.
             at = start + 1;
@@ -59,42 +58,25 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         let name = name.to_ascii_lowercase();
         let tag = Tag::read(text, name_at + name.len());
         at = tag.end;
-        let was_unclosed =
-            std::mem::replace(&mut is_unclosed, !text.get(..at).is_some_and(|read| read.ends_with('>')));
-        if closing {
-            let ends = hidden.as_mut().is_some_and(|hidden| {
+        let is_closed = text.get(..at).is_some_and(|read| read.ends_with('>'));
+        let was_unclosed = std::mem::replace(&mut is_unclosed, !is_closed);
+        if is_closing {
+            let ends_hidden = hidden.as_mut().is_some_and(|hidden| {
                 hidden.depth -= usize::from(hidden.name == name);
                 hidden.depth == 0
             });
-            if ends && let Some(hidden) = hidden.take() {
+            if ends_hidden && let Some(hidden) = hidden.take() {
                 markup.hidden_texts.push(resolve_character_references(&hidden.text));
             }
             continue;
         }
         collect_from_attributes(&name, &tag, markup);
-        // Void elements have no content and no closing tag.
-        let is_void = matches!(
-            name.as_str(),
-            "area"
-                | "base"
-                | "br"
-                | "col"
-                | "embed"
-                | "hr"
-                | "img"
-                | "input"
-                | "link"
-                | "meta"
-                | "source"
-                | "track"
-                | "wbr"
-        );
         // The content of these elements has no tags.
         if !was_unclosed && matches!(name.as_str(), "script" | "style" | "textarea" | "title" | "xmp") {
             at = end_of_raw_text(text, at, &name);
         } else if let Some(hidden) = &mut hidden {
             hidden.depth += usize::from(hidden.name == name);
-        } else if !is_void && (name == "template" || tag.hides_content()) {
+        } else if !is_void(&name) && (name == "template" || tag.hides_content()) {
             hidden = Some(HiddenElement { name, depth: 1, text: String::new() });
         }
     }
@@ -102,6 +84,26 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
         hidden.text.push_str(text.get(at..).unwrap_or_default());
         markup.hidden_texts.push(resolve_character_references(&hidden.text));
     }
+}
+
+/// Returns whether elements of this name are void: they have no content and no closing tag.
+fn is_void(name: &str) -> bool {
+    matches!(
+        name,
+        "area"
+            | "base"
+            | "br"
+            | "col"
+            | "embed"
+            | "hr"
+            | "img"
+            | "input"
+            | "link"
+            | "meta"
+            | "source"
+            | "track"
+            | "wbr"
+    )
 }
 
 /// Adds the addresses in the attributes of an element to the links or images, the alternative text of an image, and the
@@ -224,12 +226,14 @@ impl Tag {
                 Some('<') => return Self { attributes, end: at },
                 Some(_) => {}
             }
+            // The name of the attribute is from `at` to `end`.
             let mut end = find_from(at, &|c| c.is_whitespace() || matches!(c, '=' | '>' | '/' | '<'));
             if end == at {
                 // A stray `=` is treated as a name.
                 end = at + rest(at).chars().next().map_or(1, char::len_utf8);
             }
             let name = text.get(at..end).unwrap_or_default().to_ascii_lowercase();
+            // The value, with or without quotes, is `span`. Without `=`, it is empty.
             let equals = find_from(end, &|c| !c.is_whitespace());
             let mut span = end..end;
             at = end;
@@ -340,22 +344,10 @@ fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
             Some(hexadecimal) => u32::from_str_radix(hexadecimal, 16).ok(),
             None => name.strip_prefix('#').and_then(|decimal| decimal.parse().ok()),
         };
-        let c = number.and_then(char::from_u32).or(match name {
-            "amp" => Some('&'),
-            "lt" => Some('<'),
-            "gt" => Some('>'),
-            "quot" => Some('"'),
-            "apos" => Some('\''),
-            "nbsp" => Some('\u{a0}'),
-            "colon" => Some(':'),
-            "sol" => Some('/'),
-            "period" => Some('.'),
-            "Tab" => Some('\t'),
-            "NewLine" => Some('\n'),
-            _ => None,
-        });
+        let c = number.and_then(char::from_u32).or_else(|| named_character(name));
+        let after_semicolon = after.get(name.len()..).and_then(|tail| tail.strip_prefix(';'));
         // Without the semicolon `&copy=1` is part of an address.
-        match (c, after.get(name.len()..).and_then(|tail| tail.strip_prefix(';'))) {
+        match (c, after_semicolon) {
             (Some(c), Some(after_semicolon)) => {
                 plain.push(c);
                 rest = after_semicolon;
@@ -371,4 +363,22 @@ fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
         }
     }
     plain + rest
+}
+
+/// Returns the character that a named reference stands for; `None` if the name is none of those that are replaced.
+fn named_character(name: &str) -> Option<char> {
+    match name {
+        "amp" => Some('&'),
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "apos" => Some('\''),
+        "nbsp" => Some('\u{a0}'),
+        "colon" => Some(':'),
+        "sol" => Some('/'),
+        "period" => Some('.'),
+        "Tab" => Some('\t'),
+        "NewLine" => Some('\n'),
+        _ => None,
+    }
 }

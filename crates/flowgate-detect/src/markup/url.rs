@@ -102,13 +102,16 @@ pub fn is_exfiltration_shaped(url: &str) -> bool {
         ];
         value.len() >= 8 && names.contains(&name.as_str())
     };
+    let has_data = |(_, value): (&str, &str)| value.len() > 150 || value.len() >= 24 && looks_encoded(value);
+    let is_data = |part: &str| {
+        // A part with a dot is usually the name of a file.
+        part.len() > 200 || part.len() >= 40 && !part.contains('.') && looks_encoded(part)
+    };
     let pairs = || query.split('&').map(|pair| pair.split_once('=').unwrap_or(("", pair)));
     has_placeholder
         || pairs().any(has_telling_name)
-        || pairs().any(|(_, value)| value.len() >= 24 && looks_encoded(value) || value.len() > 150)
-        || path
-            .split('/')
-            .any(|part| part.len() >= 40 && !part.contains('.') && looks_encoded(part) || part.len() > 200)
+        || pairs().any(has_data)
+        || path.split('/').any(is_data)
         || host.split('.').any(|label| label.len() >= 32)
         || fragment.len() > 200
 }

@@ -30,25 +30,24 @@ pub fn names(text: &str) -> Vec<Finding> {
         }
     }
     for (i, word) in words.iter().enumerate() {
-        let first = without_genitive(text.get(word.clone()).unwrap_or_default());
+        let given = without_genitive(text.get(word.clone()).unwrap_or_default());
         // The list may contain only the first part of a double name such as `Anna-Maria`.
-        let given = first.split('-').next().unwrap_or_default();
+        let first_part = given.split('-').next().unwrap_or_default();
         let span = name_span(text, &words, i);
-        // Whether the name has no surname.
-        let alone = span.len() == first.len();
-        if is_listed(&GIVEN, first)
-            || first != given && is_listed(&GIVEN, given)
-            || is_listed(&AMBIGUOUS, first) && !alone
+        let has_surname = span.len() != given.len();
+        if is_listed(&GIVEN, given)
+            || given != first_part && is_listed(&GIVEN, first_part)
+            || is_listed(&AMBIGUOUS, given) && has_surname
         {
             findings.insert(Finding { kind: "PERSON", span });
         }
     }
     for place in PLACES.iter().flat_map(|places| places.find_iter(text)) {
         // A place counts only as whole words, and not as a part of an address.
-        let joins = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
-        let free = !text.get(..place.start()).unwrap_or_default().ends_with(joins)
-            && !text.get(place.end()..).unwrap_or_default().starts_with(joins);
-        if free {
+        let continues_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '@');
+        let is_separate = !text.get(..place.start()).unwrap_or_default().ends_with(continues_word)
+            && !text.get(place.end()..).unwrap_or_default().starts_with(continues_word);
+        if is_separate {
             findings.insert(Finding { kind: "LOCATION", span: place.range() });
         }
     }

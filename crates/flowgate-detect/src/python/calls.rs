@@ -264,25 +264,24 @@ impl<'t> CallCollector<'t> {
         if self.reported.contains(&expr.range().end().to_u32()) {
             return;
         }
-        let kind = match expr {
+        // Whether the expression looks up a computed name, in an object or in a table of names.
+        let looks_up_computed = match expr {
             Expr::Call(call) => {
-                let name = self.resolve(&call.func);
-                let computed = name.as_deref() == Some("getattr")
-                    && call.arguments.args.get(1).is_some_and(|name| literal(name).is_none());
-                match computed {
-                    true => Some("REFLECTION"),
-                    false => self.resolve(expr).and_then(|name| unsafe_name(&name)),
-                }
+                let function = self.resolve(&call.func);
+                function.as_deref() == Some("getattr")
+                    && call.arguments.args.get(1).is_some_and(|name| literal(name).is_none())
             }
             Expr::Subscript(subscript) => {
                 let table = self.resolve(&subscript.value);
-                let computed = literal(&subscript.slice).is_none();
-                match table.as_deref() {
-                    Some("__builtins__" | "globals()" | "sys.modules") if computed => Some("REFLECTION"),
-                    _ => self.resolve(expr).and_then(|name| unsafe_name(&name)),
-                }
+                matches!(table.as_deref(), Some("__builtins__" | "globals()" | "sys.modules"))
+                    && literal(&subscript.slice).is_none()
             }
-            _ => self.resolve(expr).and_then(|name| unsafe_name(&name)),
+            _ => false,
+        };
+        let kind = if looks_up_computed {
+            Some("REFLECTION")
+        } else {
+            self.resolve(expr).and_then(|name| unsafe_name(&name))
         };
         if let Some(kind) = kind.filter(|kind| !matches!(*kind, "NETWORK" | "FILE_REMOVAL" | "SUBPROCESS")) {
             self.report(kind, expr.range());
@@ -393,19 +392,19 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
             let loader = keyword("Loader")
                 .map(|k| last_name(&k.value))
                 .or_else(|| call.arguments.args.get(1).map(last_name));
-            let safe = loader
+            let is_safe = loader
                 .is_some_and(|loader| matches!(loader.as_str(), "SafeLoader" | "CSafeLoader" | "BaseLoader"));
-            (!safe).then_some("DESERIALIZATION")
+            (!is_safe).then_some("DESERIALIZATION")
         }
         "torch.load" => (!is_true("weights_only")).then_some("DESERIALIZATION"),
         "numpy.load" => is_true("allow_pickle").then_some("DESERIALIZATION"),
         // The value of `shell` may be true if it is not a literal, or if it is in an unpacked dictionary.
         name if unsafe_name(name) == Some("SUBPROCESS") => {
-            // `**options`, which has no name.
-            let unknown = call.arguments.keywords.iter().any(|k| k.arg.is_none());
-            let shell =
+            // An unpacked dictionary, `**options`, is an argument without a name.
+            let has_unpacked = call.arguments.keywords.iter().any(|k| k.arg.is_none());
+            let may_use_shell =
                 keyword("shell").is_some_and(|k| !matches!(&k.value, Expr::BooleanLiteral(b) if !b.value));
-            Some(if shell || unknown { "COMMAND" } else { "SUBPROCESS" })
+            Some(if may_use_shell || has_unpacked { "COMMAND" } else { "SUBPROCESS" })
         }
         name => unsafe_name(name),
     }

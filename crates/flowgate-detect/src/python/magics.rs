@@ -173,15 +173,16 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
     let (first, body) = cell.split_once('\n').unwrap_or((cell, ""));
     let name = first.split(char::is_whitespace).next().unwrap_or_default();
     let line = first.get(name.len()..).unwrap_or_default();
-    let first_line = text.len() - cell.len()..text.len() - cell.len() + first.len();
+    // The offsets of the first line and of the rest of the cell in the whole text.
+    let cell_start = text.len() - cell.len();
+    let first_line_end = cell_start + first.len();
+    let body_start = text.len() - body.len();
+    let first_line = cell_start..first_line_end;
     let unread = || Finding { kind: UNREAD, span: first_line.clone() };
     // `in_line` returns the unsafe commands of the first line, read as the shell command `command`; `in_body` returns
     // those of the rest of the cell.
     let in_line = |command: &str| findings(command, |_| first_line.clone());
-    let in_body = || {
-        let start = text.len() - body.len();
-        findings(body, |span| span.start + start..span.end + start)
-    };
+    let in_body = || findings(body, |span| span.start + body_start..span.end + body_start);
     // Reads the text from this byte on as Python code.
     let code_from = |start: usize| {
         let mut code = parse_code(text.get(start..).unwrap_or_default(), true);
@@ -199,16 +200,16 @@ pub(super) fn read_cell(text: &str, cell: &str) -> PythonCode {
     match name {
         // The rest of the first line is Python code as well, and runs before the code in the cell.
         "time" | "timeit" | "prun" => match code_after_options(name, line) {
-            Some(setup) => return code_from(text.len() - (cell.len() - first.len()) - setup.len()),
+            Some(setup) => return code_from(first_line_end - setup.len()),
             None => {
-                code = code_from(text.len() - body.len());
+                code = code_from(body_start);
                 code.unsafe_calls.push(unread());
             }
         },
-        "capture" => code = code_from(text.len() - body.len()),
+        "capture" => code = code_from(body_start),
         // The rest of the line contains the arguments of the program, which reads the cell from its standard input.
         "python" | "python3" => {
-            code = code_from(text.len() - body.len());
+            code = code_from(body_start);
             code.unsafe_calls.extend(in_line(&format!("{name} {program_line}")));
         }
         "bash" | "sh" => {

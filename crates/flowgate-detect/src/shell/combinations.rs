@@ -59,8 +59,10 @@ pub(super) fn report_combinations(
             scripts.iter().any(|script| any_direct_command(script, test))
         };
         // A script that a substitution downloads, or that an earlier pipeline has downloaded into a file.
-        let runs = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
-        if runs && (any_inner(&|inner| inner.fetches()) || call.texts().any(|text| fetched.contains(text))) {
+        let runs_code = call.is_one_of(INTERPRETERS) || call.is_one_of(&["source", "."]);
+        if runs_code
+            && (any_inner(&|inner| inner.fetches()) || call.texts().any(|text| fetched.contains(text)))
+        {
             report(UnsafeCommandKind::PipeToShell, call.span.clone());
         }
         // A file or the environment, sent as a part of an address or of a request.

@@ -31,21 +31,8 @@ impl ScriptReader<'_, '_> {
             return form(Group, Vec::new(), vec![body]);
         }
         if self.take_keyword("if") {
-            // The scripts of the conditions and of the branches, in their order. A second `else`, which a shell
-            // rejects, is accepted, since only the scripts matter.
-            let mut bodies = vec![self.list()?];
-            self.expect_keyword("then")?;
-            bodies.push(self.list()?);
-            loop {
-                if self.take_keyword("elif") {
-                    bodies.push(self.list()?);
-                    self.expect_keyword("then")?;
-                } else if !self.take_keyword("else") {
-                    self.expect_keyword("fi")?;
-                    return form(Choice, Vec::new(), bodies);
-                }
-                bodies.push(self.list()?);
-            }
+            let bodies = self.branches()?;
+            return form(Choice, Vec::new(), bodies);
         }
         if self.take_keyword("while") || self.take_keyword("until") {
             let condition = self.list()?;
@@ -62,22 +49,46 @@ impl ScriptReader<'_, '_> {
             return self.condition(start);
         }
         if self.take_keyword("function") {
-            self.skip_blanks()?;
-            let name = self.word()?.ok_or(ShellReadError::Syntax)?;
-            self.skip_blanks()?;
-            if self.take_operator("(") {
-                self.skip_blanks()?;
-                if !self.take_operator(")") {
-                    return Err(ShellReadError::Syntax);
-                }
-            }
-            return self.function(&name).map(Some);
+            return self.function_after_keyword().map(Some);
         }
         // The word after `coproc` is a name or a command, and only the rest of the line decides which.
         if self.after_keyword("coproc").is_some() {
             return Err(ShellReadError::Syntax);
         }
         Ok(None)
+    }
+
+    /// Parses an `if` command after its keyword, up to `fi`. Returns the scripts of the conditions and of the branches, in
+    /// their order. A second `else`, which a shell rejects, is accepted, since only the scripts matter.
+    fn branches(&mut self) -> Result<Vec<Script>, ShellReadError> {
+        let mut bodies = vec![self.list()?];
+        self.expect_keyword("then")?;
+        bodies.push(self.list()?);
+        loop {
+            if self.take_keyword("elif") {
+                bodies.push(self.list()?);
+                self.expect_keyword("then")?;
+            } else if !self.take_keyword("else") {
+                self.expect_keyword("fi")?;
+                return Ok(bodies);
+            }
+            bodies.push(self.list()?);
+        }
+    }
+
+    /// Parses the definition of a function after the keyword `function`: its name, brackets that may be absent, and its
+    /// body.
+    fn function_after_keyword(&mut self) -> Result<CommandForm, ShellReadError> {
+        self.skip_blanks()?;
+        let name = self.word()?.ok_or(ShellReadError::Syntax)?;
+        self.skip_blanks()?;
+        if self.take_operator("(") {
+            self.skip_blanks()?;
+            if !self.take_operator(")") {
+                return Err(ShellReadError::Syntax);
+            }
+        }
+        self.function(&name)
     }
 
     /// Parses the body of the function `name`, after the brackets of its definition. Returns the definition. Fails if

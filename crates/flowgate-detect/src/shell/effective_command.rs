@@ -98,8 +98,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
                 // A wrapper without a program, such as `sudo -i` or `env`, is itself the program. Its arguments can
                 // still be assignments.
                 Some(WrapperOptions::Inert) | None => {
-                    call.assigned
-                        .extend(rest.iter().filter(|word| found.is_some() && is_assignment(&word.text)));
+                    let is_wrapper = found.is_some();
+                    call.assigned.extend(rest.iter().filter(|word| is_wrapper && is_assignment(&word.text)));
                     call.program = Some(first);
                     call.name = name;
                     call.arguments = rest;

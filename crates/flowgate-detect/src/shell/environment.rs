@@ -70,12 +70,10 @@ const COMMANDS: &[&str] = &[
 pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> EnvironmentEffect {
     let name = name.trim_end_matches('+');
     // Variables that make later programs load or run code. The folders of LD_LIBRARY_PATH are examined below.
-    if HOOKS.contains(&name)
-        || ["LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"]
-            .iter()
-            .any(|start| name.starts_with(start))
-            && name != "LD_LIBRARY_PATH"
-    {
+    let has_hook_prefix = ["LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"]
+        .iter()
+        .any(|start| name.starts_with(start));
+    if HOOKS.contains(&name) || has_hook_prefix && name != "LD_LIBRARY_PATH" {
         return EnvironmentEffect::Unknown;
     }
     // Variables whose value is a command that a program runs.
@@ -88,17 +86,17 @@ pub(super) fn effect_of_assignment(name: &str, value: &Argument<'_>) -> Environm
     // A folder that precedes the folders of the system can contain a program with the name of a system program. The
     // folders of the system and of users count as safe.
     if matches!(name, "PATH" | "LD_LIBRARY_PATH") {
-        let is_known = |folder: &str| {
-            matches!(folder, "$PATH" | "${PATH}" | "$LD_LIBRARY_PATH")
-                || [
-                    "/usr/", "/opt/", "/bin", "/sbin", "/snap/", "$HOME/", "${HOME}/", "~/", "/home/",
-                    "/root/", "/nix/",
-                ]
-                .iter()
-                .any(|start| folder.starts_with(start))
-                    && !folder.contains("..")
+        let is_safe = |folder: &str| {
+            let is_old_value = matches!(folder, "$PATH" | "${PATH}" | "$LD_LIBRARY_PATH");
+            let has_safe_start = [
+                "/usr/", "/opt/", "/bin", "/sbin", "/snap/", "$HOME/", "${HOME}/", "~/", "/home/", "/root/",
+                "/nix/",
+            ]
+            .iter()
+            .any(|start| folder.starts_with(start));
+            is_old_value || has_safe_start && !folder.contains("..")
         };
-        if !value.text.split(':').all(is_known) {
+        if !value.text.split(':').all(is_safe) {
             return EnvironmentEffect::Unknown;
         }
     }

@@ -66,8 +66,8 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_number =
         |word: Option<&Argument<'_>>| word.is_some_and(|word| word.known && is_digits(&word.text));
-    // Whether an option gives a script. Without one, the first operand is the script.
-    let mut is_given = false;
+    // Without an option that gives a script, the first operand is the script.
+    let mut has_script_option = false;
     let mut operands: Vec<&Argument<'_>> = Vec::new();
     let mut words = call.arguments.iter();
     while let Some(word) = words.next() {
@@ -81,13 +81,15 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
             let (name, value) = long.split_once('=').map_or((long, None), |(name, v)| (name, Some(v)));
             match name {
                 "expression" => {
-                    is_given = true;
-                    if !value.map_or_else(|| is_plain(words.next()), sed_is_plain) {
+                    has_script_option = true;
+                    let is_plain_script = value.map_or_else(|| is_plain(words.next()), sed_is_plain);
+                    if !is_plain_script {
                         return Some(UnreadReason::Language);
                     }
                 }
                 "line-length" => {
-                    if !value.map_or_else(|| is_number(words.next()), is_digits) {
+                    let is_length = value.map_or_else(|| is_number(words.next()), is_digits);
+                    if !is_length {
                         return Some(UnreadReason::Arguments);
                     }
                 }
@@ -104,15 +106,19 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
                     // The rest of the word is the suffix of the backup file.
                     'i' => {}
                     'e' => {
-                        is_given = true;
-                        if !if rest.is_empty() { is_plain(words.next()) } else { sed_is_plain(rest) } {
+                        has_script_option = true;
+                        let is_plain_script =
+                            if rest.is_empty() { is_plain(words.next()) } else { sed_is_plain(rest) };
+                        if !is_plain_script {
                             return Some(UnreadReason::Language);
                         }
                     }
                     // The length of lines. On some systems, the option has no value, and the number is taken for the
                     // script; such a script runs nothing.
                     'l' => {
-                        if !if rest.is_empty() { is_number(words.next()) } else { is_digits(rest) } {
+                        let is_length =
+                            if rest.is_empty() { is_number(words.next()) } else { is_digits(rest) };
+                        if !is_length {
                             return Some(UnreadReason::Arguments);
                         }
                     }
@@ -127,6 +133,6 @@ fn sed_reason(call: &EffectiveCommand<'_, '_>) -> Option<UnreadReason> {
     }
     // `-i ''` has an empty suffix on some systems; then the script is the second operand.
     let skipped = usize::from(operands.first().is_some_and(|word| word.text.is_empty()));
-    let script = operands.get(skipped).copied().filter(|_| !is_given);
+    let script = operands.get(skipped).copied().filter(|_| !has_script_option);
     (!is_plain(script)).then_some(UnreadReason::Language)
 }

@@ -34,26 +34,8 @@ impl ScriptReader<'_, '_> {
         let mut end = self.text.len();
         while self.at < self.text.len() {
             let line_start = self.at;
-            let mut line = String::new();
-            loop {
-                let rest = self.text.get(self.at..).unwrap_or_default();
-                // `physical` is a line of the text; several of them can be one `line` of the content.
-                let physical = rest.split_inclusive('\n').next().unwrap_or_default();
-                self.at += physical.len();
-                // An odd number of backslashes at the end joins the line with the next one; each pair is a literal
-                // backslash.
-                let backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
-                match physical.strip_suffix('\n') {
-                    Some(before) if !document.literal && backslashes(before) % 2 == 1 => {
-                        line.push_str(before.strip_suffix('\\').unwrap_or(before));
-                        changed = true;
-                    }
-                    _ => {
-                        line.push_str(physical);
-                        break;
-                    }
-                }
-            }
+            let (line, is_joined) = self.document_line(document.literal);
+            changed |= is_joined;
             let kept = if document.strips_tabs { line.trim_start_matches('\t') } else { &line };
             changed |= kept.len() != line.len();
             let compared = kept.strip_suffix('\n').unwrap_or(kept);
@@ -98,5 +80,31 @@ impl ScriptReader<'_, '_> {
             self.limits.leave();
         }
         Ok(Word { parts: word.parts, span })
+    }
+
+    /// Reads one line of the content of a here-document, with its line break. Unless the content is `literal`, a line
+    /// of the text that ends with a backslash is joined with the next one. Returns also whether lines were joined.
+    fn document_line(&mut self, literal: bool) -> (String, bool) {
+        let mut line = String::new();
+        let mut is_joined = false;
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            // `physical` is a line of the text; several of them can be one `line` of the content.
+            let physical = rest.split_inclusive('\n').next().unwrap_or_default();
+            self.at += physical.len();
+            // An odd number of backslashes at the end joins the line with the next one; each pair is a literal
+            // backslash.
+            let backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
+            match physical.strip_suffix('\n') {
+                Some(before) if !literal && backslashes(before) % 2 == 1 => {
+                    line.push_str(before.strip_suffix('\\').unwrap_or(before));
+                    is_joined = true;
+                }
+                _ => {
+                    line.push_str(physical);
+                    return (line, is_joined);
+                }
+            }
+        }
     }
 }

@@ -37,22 +37,28 @@ pub(super) fn input_of(
             CommandInput::Text { .. } => CommandInput::Unknown,
             input => input.clone(),
         }),
-        (Some(redirect), None) => {
-            let is_text = redirect.document.is_some() || redirect.operator == "<<<";
-            if is_text {
-                text_of(redirect, context, variables)
-            } else {
-                let target = variables.expand(&redirect.target);
-                let is_file = |text: &str| !text.contains("/dev/") && !text.contains("/proc/");
-                match target.known_text() {
-                    // Files in `/dev` and `/proc` can be the input of another program.
-                    Some(text) if redirect.operator == "<" && is_file(text) => CommandInput::File,
-                    Some("/dev/null") => CommandInput::File,
-                    _ => CommandInput::Unknown,
-                }
-            }
-        }
+        (Some(redirect), None) => redirected_input(redirect, context, variables),
         (Some(_), Some(_)) => CommandInput::Unknown,
+    }
+}
+
+/// Returns the standard input that a redirection gives to a command.
+fn redirected_input(
+    redirect: &Redirect,
+    context: ScriptContext<'_>,
+    variables: &ShellVariables,
+) -> CommandInput {
+    let is_text = redirect.document.is_some() || redirect.operator == "<<<";
+    if is_text {
+        return text_of(redirect, context, variables);
+    }
+    let target = variables.expand(&redirect.target);
+    // Files in `/dev` and `/proc` can be the input of another program.
+    let is_file = |text: &str| !text.contains("/dev/") && !text.contains("/proc/");
+    match target.known_text() {
+        Some(text) if redirect.operator == "<" && is_file(text) => CommandInput::File,
+        Some("/dev/null") => CommandInput::File,
+        _ => CommandInput::Unknown,
     }
 }
 

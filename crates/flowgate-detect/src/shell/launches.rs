@@ -186,10 +186,11 @@ fn names_program(call: &EffectiveCommand<'_, '_>) -> bool {
     texts.any(|(at, text)| {
         // The first argument of `tar` may be short options without a dash.
         let is_bundle = is_tar && at == 0 && !text.starts_with('-');
+        // `--checkpoint` abbreviates `--checkpoint-action`, but is an option of its own, which runs nothing.
+        let is_checkpoint = text.split('=').next() == Some("--checkpoint");
         letters.chars().any(|letter| is_cluster_with(text, letter) || is_bundle && text.contains(letter))
-            || options.iter().any(|option| text.starts_with(option) || abbreviates(text, option))
-                // `--checkpoint` abbreviates `--checkpoint-action`, but is an option of its own, which runs nothing.
-                && text.split('=').next() != Some("--checkpoint")
+            || !is_checkpoint
+                && options.iter().any(|option| text.starts_with(option) || abbreviates(text, option))
             // The option `-TT` of `zip` names the program that tests the archive.
             || call.name == "zip" && text.starts_with('-') && text.contains("TT")
             // `wget -e` sets any setting, whose name may have dashes and underscores anywhere.
@@ -338,8 +339,14 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
                     has_script = true;
                     launches.extend(value().map(|script| script_launch(&script, call)).unwrap_or_default());
                 }
-                // `-s SHELL` with a known shell is skipped.
-                's' if value().is_some_and(|shell| shell.known && is_shell(program_name(&shell.text))) => {}
+                's' => {
+                    // A known shell is skipped, as its script is found in other arguments or in the input.
+                    let is_known_shell =
+                        value().is_some_and(|shell| shell.known && is_shell(program_name(&shell.text)));
+                    if !is_known_shell {
+                        launches.push(unread(UnreadReason::Arguments));
+                    }
+                }
                 _ => launches.push(unread(UnreadReason::Arguments)),
             }
             break;
@@ -447,7 +454,7 @@ fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let is_fd = call.name.starts_with("fd");
     let mut words = call.arguments.iter();
     while let Some(word) = words.next() {
-        let starts = match word.text.as_str() {
+        let begins_command = match word.text.as_str() {
             "-exec" | "-execdir" | "-ok" | "-okdir" => !is_fd,
             "-x" | "-X" | "--exec" | "--exec-batch" => is_fd,
             // An option whose command is in the same word, such as `--exec=rm`: the command is not read.
@@ -460,15 +467,8 @@ fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
                 false
             }
         };
-        if starts {
-            let mut command: Vec<Argument<'s>> = Vec::new();
-            for word in words.by_ref() {
-                let after_files = command.last().is_some_and(|last| last.text == "{}");
-                if word.text == ";" || word.text == "+" && after_files {
-                    break;
-                }
-                command.push(word.clone());
-            }
+        if begins_command {
+            let mut command = command_of_find(&mut words);
             mark_computed(&mut command, "{}");
             if is_fd {
                 // `fd` has further placeholders, such as `{/}`.
@@ -479,6 +479,19 @@ fn find<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
         }
     }
     launches
+}
+
+/// Takes the words of a command of `find` from `words`, up to the `;`, or the `+` after `{}`, that ends the command.
+fn command_of_find<'s>(words: &mut std::slice::Iter<'_, Argument<'s>>) -> Vec<Argument<'s>> {
+    let mut command: Vec<Argument<'s>> = Vec::new();
+    for word in words {
+        let after_files = command.last().is_some_and(|last| last.text == "{}");
+        if word.text == ";" || word.text == "+" && after_files {
+            break;
+        }
+        command.push(word.clone());
+    }
+    command
 }
 
 /// Returns what `watch` runs: the arguments after its options, joined to a script.

@@ -151,9 +151,9 @@ impl ScriptReader<'_, '_> {
             self.skip_joins();
             let Some(byte) = self.byte() else { break };
             let next = self.after_joins(self.at + 1);
-            let opens = self.byte_at(next) == Some(b'(');
+            let precedes_bracket = self.byte_at(next) == Some(b'(');
             match byte {
-                b'<' | b'>' if opens => {
+                b'<' | b'>' if precedes_bracket => {
                     self.at = next + 1;
                     let script = self.substitution()?;
                     word.compute("<(…)", false, vec![script]);
@@ -182,7 +182,7 @@ impl ScriptReader<'_, '_> {
                 b'$' => self.dollar(&mut word, false)?,
                 b'`' => self.backquoted(&mut word, false)?,
                 b'?' | b'*' | b'+' | b'@' | b'!'
-                    if opens && (self.reads_patterns || self.facts.has_extended_patterns) =>
+                    if precedes_bracket && (self.reads_patterns || self.facts.has_extended_patterns) =>
                 {
                     self.at = next + 1;
                     word.compute("*", false, Vec::new());
@@ -191,7 +191,7 @@ impl ScriptReader<'_, '_> {
                 b'=' if !saw_equals => {
                     saw_equals = true;
                     self.at += 1;
-                    let is_array = opens && word.may_be_assigned();
+                    let is_array = precedes_bracket && word.may_be_assigned();
                     word.push('=', false);
                     if is_array {
                         self.at = next + 1;
@@ -211,6 +211,14 @@ impl ScriptReader<'_, '_> {
         if self.at == start {
             return Ok(None);
         }
+        self.check_word(&word, start)?;
+        let word = Word { parts: word.parts, span: self.location.locate(&(start..self.at)) };
+        Ok(Some(word))
+    }
+
+    /// Fails if bash may end a word elsewhere than at the position. The word begins at the offset `start`. Records a
+    /// subscript of an array in the word, which the shell evaluates as arithmetic.
+    fn check_word(&mut self, word: &WordBuilder, start: usize) -> Result<(), ShellReadError> {
         let spelled = self.text.get(start..self.at).unwrap_or_default();
         // The content of a here-document (one of `pending`) would begin inside the word.
         if !self.pending.is_empty() && spelled.contains('\n') {
@@ -226,8 +234,7 @@ impl ScriptReader<'_, '_> {
                 return Err(ShellReadError::Syntax);
             }
         }
-        let word = Word { parts: word.parts, span: self.location.locate(&(start..self.at)) };
-        Ok(Some(word))
+        Ok(())
     }
 
     /// Reads up to the closing single quote. Returns the text before it. Fails if there is none.

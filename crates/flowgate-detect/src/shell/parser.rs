@@ -342,8 +342,8 @@ impl ScriptReader<'_, '_> {
             self.at = before;
             // Only a single word before the bracket is the name of a function.
             if self.byte() == Some(b'(') {
-                let name = words.pop().filter(|_| words.is_empty() && assignments.is_empty());
-                let Some(name) = name.filter(|_| redirects.is_empty()) else {
+                let is_only_word = words.len() == 1 && assignments.is_empty() && redirects.is_empty();
+                let Some(name) = words.pop().filter(|_| is_only_word) else {
                     return Err(ShellReadError::Syntax);
                 };
                 self.at += 1;

@@ -13,20 +13,19 @@ use super::launch::{Launch, abbreviates, is_cluster_with, joined_script, split_o
 pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let mut launches = Vec::new();
     let unread = |reason| Launch::Unread(reason, call.span.clone());
-    // The options and the host end before the argument `at`. The host is the first argument that is not an option, and
-    // `host` says whether it was read.
+    // The options and the host end before the argument `at`. The host is the first argument that is not an option.
     let mut at = 0;
-    let mut host = false;
+    let mut has_host = false;
     while let Some(word) = call.arguments.get(at) {
         if word.splits {
             launches.push(unread(UnreadReason::Arguments));
             break;
         }
         let Some(letters) = word.text.strip_prefix('-').filter(|_| word.known) else {
-            if host {
+            if has_host {
                 break;
             }
-            host = true;
+            has_host = true;
             at += 1;
             continue;
         };
@@ -42,10 +41,11 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
             let value = if rest.is_empty() { call.arguments.get(at).map_or("", |w| &w.text) } else { rest };
             at += usize::from(rest.is_empty());
             let lower = value.to_ascii_lowercase();
-            if !"BbcDEeFIiJLlmoOpQRSWw".contains(letter)
-                || letter == 'F'
-                || letter == 'o' && ["command", "include", "match"].iter().any(|name| lower.contains(name))
-            {
+            let is_unknown = !"BbcDEeFIiJLlmoOpQRSWw".contains(letter);
+            // `-F` names a file of settings, and `-o` gives a setting; some settings name a command.
+            let may_name_command = letter == 'F'
+                || letter == 'o' && ["command", "include", "match"].iter().any(|name| lower.contains(name));
+            if is_unknown || may_name_command {
                 launches.push(unread(UnreadReason::Arguments));
             }
             break;
@@ -54,7 +54,7 @@ pub(super) fn ssh_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     // Unread if one of the arguments before `at` can become several words.
     launches.extend(split_options(call, at));
     let command = call.arguments.get(at..).unwrap_or_default();
-    if command.is_empty() && host {
+    if command.is_empty() && has_host {
         launches.push(unread(UnreadReason::Input));
     }
     launches.extend(joined_script(command, call));
@@ -124,7 +124,7 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
     let mut launches = Vec::new();
     let mut at = verb + 1;
     // Whether the image or the container was read.
-    let mut operand = false;
+    let mut has_target = false;
     let is_kubectl = matches!(call.name, "kubectl" | "oc");
     while let Some(word) = call.arguments.get(at) {
         let text = word.text.as_str();
@@ -156,11 +156,11 @@ pub(super) fn container_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Lau
                     break;
                 }
             }
-        } else if operand && !is_kubectl {
+        } else if has_target && !is_kubectl {
             break;
         } else {
             // The image or the container or, for `kubectl`, any word before `--`.
-            operand = true;
+            has_target = true;
             at += 1;
         }
     }
@@ -216,12 +216,6 @@ const GIT_SETTINGS: &[&str] = &[
 /// Returns what `git` runs because of its arguments: settings that name programs, and subcommands that run commands.
 pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
     let unread = |reason| Launch::Unread(reason, call.span.clone());
-    // Whether the setting is one that names no program.
-    let is_harmless = |setting: &str| {
-        let lower = setting.to_ascii_lowercase();
-        let mut rests = GIT_SETTINGS.iter().filter_map(|name| Some((name, lower.strip_prefix(name)?)));
-        rests.any(|(name, rest)| name.ends_with('.') || !rest.contains('.'))
-    };
     let mut launches = Vec::new();
     let mut at = 0;
     // The options before the subcommand.
@@ -235,7 +229,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
             }
             "-c" => {
                 let setting = value.map(|value| value.text.split('=').next().unwrap_or_default());
-                if !setting.is_some_and(is_harmless) || value.is_some_and(|value| value.splits) {
+                if !setting.is_some_and(is_harmless_setting) || value.is_some_and(|value| value.splits) {
                     launches.push(unread(UnreadReason::Arguments));
                 }
                 at += 2;
@@ -253,6 +247,25 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     let Some((subcommand, rest)) = call.arguments.get(at..).and_then(<[Argument<'s>]>::split_first) else {
         return launches;
     };
+    launches.extend(git_subcommand_launches(subcommand, rest, call));
+    launches
+}
+
+/// Returns whether a setting of `git` is one of those that name no program (see [`GIT_SETTINGS`]).
+fn is_harmless_setting(setting: &str) -> bool {
+    let lower = setting.to_ascii_lowercase();
+    let mut rests = GIT_SETTINGS.iter().filter_map(|name| Some((name, lower.strip_prefix(name)?)));
+    rests.any(|(name, rest)| name.ends_with('.') || !rest.contains('.'))
+}
+
+/// Returns what a subcommand of `git` runs. `rest` are the arguments after the subcommand, and `call` is the whole
+/// command.
+fn git_subcommand_launches<'s>(
+    subcommand: &Argument<'s>,
+    rest: &[Argument<'s>],
+    call: &EffectiveCommand<'_, 's>,
+) -> Vec<Launch<'s>> {
+    let mut launches = Vec::new();
     let operands = || rest.iter().filter(|word| !word.text.starts_with('-'));
     // Returns whether one of these options is present, possibly abbreviated, or with a value in the same word.
     let has = |options: &[&str]| {
@@ -275,7 +288,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
             let setting =
                 operands().find(|word| !matches!(word.text.as_str(), "set" | "get" | "unset" | "list"));
             let sets = operands().count() > 1 || has(&["--add", "--replace-all", "-e", "--edit"]);
-            sets && !setting.is_some_and(|word| word.known && is_harmless(&word.text))
+            sets && !setting.is_some_and(|word| word.known && is_harmless_setting(&word.text))
         }
         "grep" => has(&["-O", "--open-files-in-pager"]),
         _ => has(&["--upload-pack", "--receive-pack", "--exec=", "ext::", "--config=", "--extcmd"]),
@@ -283,7 +296,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
     // The options of `clone` that set a setting or the program of the other side.
     let clones = subcommand.text == "clone" && has(&["-c", "-u", "--config", "--template"]);
     if runs || clones {
-        launches.push(unread(UnreadReason::Arguments));
+        launches.push(Launch::Unread(UnreadReason::Arguments, call.span.clone()));
     }
     launches
 }

@@ -18,7 +18,7 @@ use super::launch::{CommandInput, Launch};
 use super::launches::launches;
 use super::lexer::{ScriptLocation, TextFacts};
 use super::limits::{ReadLimits, ShellReadError};
-use super::syntax::{CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
+use super::syntax::{Command, CommandForm, CompoundKind, Pipeline, Redirect, Script, Word};
 use super::{Invocation, IssueSeverity, UnreadPart, UnreadReason, UnsafeCommand, UnsafeCommandKind, parser};
 use crate::MAX_FINDINGS;
 
@@ -261,12 +261,12 @@ impl CommandScanner {
         let mut covered = self.issues.iter().skip(first_issue).any(is_covering);
         for (i, command) in pipeline.commands.iter().enumerate() {
             // What the command before this one writes; `None` for the first command.
-            let previous = i.checked_sub(1).map(|previous| {
-                let call = calls.get(previous);
-                let redirects = pipeline.commands.get(previous).map_or(&[][..], |command| &command.redirects);
+            let previous_output = i.checked_sub(1).map(|before| {
+                let call = calls.get(before);
+                let redirects = pipeline.commands.get(before).map_or(&[][..], |command| &command.redirects);
                 call.map_or(CommandInput::Unknown, |call| output_of(call, redirects, context, variables))
             });
-            let input = input_of(self.replaced_input, command, previous, context, variables);
+            let input = input_of(self.replaced_input, command, previous_output, context, variables);
             let context = ScriptContext { input: &input, ..context };
             match &command.form {
                 CommandForm::Simple { assignments, words } => {
@@ -281,28 +281,14 @@ impl CommandScanner {
                         let value = variables.expand(&assignment.value);
                         self.check_environment(&assignment.name, &value);
                         self.scan_words([&assignment.value], variables, context);
-                        // If a redirection fails, the assignment may not happen.
-                        let alone = words.is_empty() && command.redirects.is_empty();
-                        variables.assign(assignment, certain && alone);
+                        // Before words, an assignment is only for this command. If a redirection fails, the assignment
+                        // may not happen.
+                        let certainly_stays = certain && words.is_empty() && command.redirects.is_empty();
+                        variables.assign(assignment, certainly_stays);
                     }
                     self.scan_words(words, variables, context);
                     if let Some(call) = calls.get(i) {
-                        let changes = CHANGES_VARIABLES.contains(&call.name);
-                        // The arguments of these commands, and of a function, can become values of variables.
-                        if changes || self.defines_function || matches!(call.name, "test" | "[" | "echo") {
-                            self.note_values(words);
-                        }
-                        if evaluates_arithmetic(call) {
-                            self.note_arithmetic(Some(call.span.clone()));
-                        }
-                        // The command changes variables in a way that is not followed, or may do so.
-                        if changes || call.unclear || call.program.is_some_and(|program| !program.known) {
-                            variables.disable();
-                            // These commands remove no function.
-                            let keeps =
-                                ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
-                            self.may_remove_functions |= !keeps.contains(&call.name);
-                        }
+                        self.note_changes(call, words, variables);
                     }
                 }
                 CommandForm::Compound { kind, words, bodies } => {
@@ -310,16 +296,8 @@ impl CommandScanner {
                     self.scan_words(words, variables, context);
                     self.scan_bodies(*kind, bodies, variables, certain, context);
                 }
-                // The body is scanned here, with nothing known of variables and input: a call can be anywhere later.
                 CommandForm::Function { name, body } => {
-                    let mut inner = ShellVariables::default();
-                    inner.disable();
-                    let context = ScriptContext { input: &CommandInput::Unknown, in_order: false, ..context };
-                    if let CommandForm::Compound { kind, words, bodies } = &body.form {
-                        self.scan_words(words, &inner, context);
-                        self.scan_bodies(*kind, bodies, &mut inner, false, context);
-                    }
-                    self.scan_redirects(&body.redirects, &inner, context);
+                    self.scan_function_body(body, context);
                     match name {
                         // Only a function that is certainly defined takes the place of a program of its name.
                         Some(name) if certain => {
@@ -332,6 +310,44 @@ impl CommandScanner {
             }
             self.scan_redirects(&command.redirects, variables, context);
         }
+    }
+
+    /// Records how a simple command may change variables: its `words` that can become values, arithmetic that it
+    /// evaluates, and changes that are not followed, after which no variable is known.
+    fn note_changes(
+        &mut self,
+        call: &EffectiveCommand<'_, '_>,
+        words: &[Word],
+        variables: &mut ShellVariables,
+    ) {
+        let changes_variables = CHANGES_VARIABLES.contains(&call.name);
+        // The arguments of these commands, and of a function, can become values of variables.
+        if changes_variables || self.defines_function || matches!(call.name, "test" | "[" | "echo") {
+            self.note_values(words);
+        }
+        if evaluates_arithmetic(call) {
+            self.note_arithmetic(Some(call.span.clone()));
+        }
+        // The command changes variables in a way that is not followed, or may do so.
+        if changes_variables || call.unclear || call.program.is_some_and(|program| !program.known) {
+            variables.disable();
+            // These commands remove no function.
+            let keeps = ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
+            self.may_remove_functions |= !keeps.contains(&call.name);
+        }
+    }
+
+    /// Scans the body of a function at its definition, with nothing known of variables and input: a call can be anywhere
+    /// later.
+    fn scan_function_body(&mut self, body: &Command, context: ScriptContext<'_>) {
+        let mut inner = ShellVariables::default();
+        inner.disable();
+        let context = ScriptContext { input: &CommandInput::Unknown, in_order: false, ..context };
+        if let CommandForm::Compound { kind, words, bodies } = &body.form {
+            self.scan_words(words, &inner, context);
+            self.scan_bodies(*kind, bodies, &mut inner, false, context);
+        }
+        self.scan_redirects(&body.redirects, &inner, context);
     }
 
     /// Scans `bodies`, the scripts of a compound command; `kind` decides how often each of them runs. `certain` says
@@ -425,26 +441,9 @@ impl CommandScanner {
             issues.push(UnsafeCommand { kind, span: call.span.clone(), severity });
         });
         *covered |= self.issues.iter().skip(first_issue).any(is_covering);
-        // Whether the shell computes the name of a wrapper or of the program.
-        let mut computed = false;
-        for wrapper in &call.wrappers {
-            computed |= !wrapper.known;
-            if wrapper.known {
-                self.note_command(wrapper, &[], &call.span);
-            }
-        }
-        if let Some(program) = call.program {
-            computed |= !program.known;
-            // A function of the script is not a program; its body is scanned at its definition.
-            let is_function = call.wrappers.is_empty()
-                && !self.may_remove_functions
-                && variables.functions.contains(&program.text);
-            if program.known && !is_function && !program.text.is_empty() {
-                self.note_command(program, call.arguments, &call.span);
-            }
-        }
+        let has_computed_name = self.note_programs(call, variables);
         // `false`, here and below: no other issue says that this is not known.
-        if computed {
+        if has_computed_name {
             self.note_unread(UnreadReason::Name, call.span.clone(), false);
         }
         if call.unclear {
@@ -461,6 +460,29 @@ impl CommandScanner {
         for launch in launches(call, input) {
             self.follow(launch, call, input, variables, *covered);
         }
+    }
+
+    /// Adds the wrappers of a command and its program to the result. Returns whether the shell computes the name of one of
+    /// them.
+    fn note_programs(&mut self, call: &EffectiveCommand<'_, '_>, variables: &ShellVariables) -> bool {
+        let mut is_computed = false;
+        for wrapper in &call.wrappers {
+            is_computed |= !wrapper.known;
+            if wrapper.known {
+                self.note_command(wrapper, &[], &call.span);
+            }
+        }
+        if let Some(program) = call.program {
+            is_computed |= !program.known;
+            // A function of the script is not a program; its body is scanned at its definition.
+            let is_function = call.wrappers.is_empty()
+                && !self.may_remove_functions
+                && variables.functions.contains(&program.text);
+            if program.known && !is_function && !program.text.is_empty() {
+                self.note_command(program, call.arguments, &call.span);
+            }
+        }
+        is_computed
     }
 
     /// Scans `launch`, which the command `call` runs because of its arguments or its input (`input`). `covered` says

@@ -23,15 +23,21 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
     let operand = loop {
         let Some(word) = words.next() else { break None };
         let text = word.text.as_str();
-        if !word.known && (word.splits || !runs_command) {
-            // The word may be an option, or the name of the file with the script.
+        // After `-c`, a computed word that stays one word is the script. Any other computed word may be an option, or
+        // the name of the file with the script.
+        let is_unclear = !word.known && (word.splits || !runs_command);
+        if is_unclear {
             launches.push(unread(UnreadReason::Script));
             return launches;
         }
-        let short = text.strip_prefix('-').or_else(|| text.strip_prefix('+')).filter(|s| !s.is_empty());
-        if !word.known || short.is_none() && text != "-" {
+        // `+` before letters turns the options off.
+        let letters =
+            text.strip_prefix('-').or_else(|| text.strip_prefix('+')).filter(|letters| !letters.is_empty());
+        let is_operand = !word.known || letters.is_none() && text != "-";
+        if is_operand {
             break Some(word);
         }
+        // Both end the options.
         if text == "--" || text == "-" {
             break words.next();
         }
@@ -50,7 +56,7 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
             }
             continue;
         }
-        let letters = short.unwrap_or_default();
+        let letters = letters.unwrap_or_default();
         runs_command |= text.starts_with('-') && letters.contains('c');
         reads_input |= text.starts_with('-') && letters.contains('s');
         // `-o` and `-O` have the next word as their value, the name of a setting.
@@ -142,11 +148,11 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
         if text == "-m" && call.name.starts_with("py") {
             return None;
         }
-        let Some(short) = text.strip_prefix('-').filter(|_| !text.starts_with("--")) else {
-            // Every other long option is skipped.
-            if text.starts_with("--") {
-                continue;
-            }
+        // Every other long option is skipped.
+        if text.starts_with("--") {
+            continue;
+        }
+        let Some(short) = text.strip_prefix('-') else {
             // The first argument that is not an option is the file with the code.
             return Some(UnreadReason::File);
         };

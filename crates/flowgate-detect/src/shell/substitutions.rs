@@ -115,21 +115,49 @@ impl ScriptReader<'_, '_> {
             word.parts.push(WordPart { text, kind, quoted, scripts: Vec::new() });
             return Ok(());
         }
-        // Everything else up to the closing bracket is read for its scripts; `true` and `quoted` say whether quotes or
-        // a backslash protect what is read.
-        let mut inner = WordBuilder::default();
         let body = self.at;
-        // A special parameter may be a character that is otherwise a quote or a bracket.
+        // A special parameter may be a character that otherwise begins a substitution.
         if name.is_empty() && matches!(self.byte(), Some(b'!' | b'#' | b'$' | b'@' | b'*' | b'?' | b'-')) {
             self.at += 1;
         }
+        let inner = self.rest_of_parameter(quoted)?;
+        let spelled = self.text.get(body..self.at).unwrap_or_default();
+        self.limits.spend(spelled.len())?;
+        self.at += 1;
+        self.limits.leave();
+        let span = self.location.locate(&(start..self.at));
+        // These tests can hold although the construct is absent, since the characters can also be part of a word.
+        // `${x@P}` runs the value of `x` as a prompt, `${x:=y}` assigns, and an index or an offset is arithmetic.
+        if spelled.contains("@P") {
+            self.facts.prompt_expansions.push(span.clone());
+        }
+        self.facts.assigns_in_expansion |= spelled.contains('=');
+        if spelled.starts_with(['!', ':', '[']) || spelled.contains('[') {
+            self.facts.arithmetic.get_or_insert(span);
+        }
+        let several = spelled.starts_with('@') || spelled.contains("[@]") || spelled.starts_with('!');
+        // The word of `${x:-word}` can be `"$@"`.
+        let several = several || inner.parts.iter().any(|part| part.kind == PartKind::Several);
+        let inner = Word { parts: inner.parts, span: 0..0 };
+        self.facts.has_quoted_substitution |= inner.has_quoted_substitution();
+        let scripts = inner.parts.into_iter().flat_map(|part| part.scripts).collect();
+        let kind = if several { PartKind::Several } else { PartKind::Computed };
+        word.parts.push(WordPart { text: format!("${{{name}…}}"), kind, quoted, scripts });
+        Ok(())
+    }
+
+    /// Reads what follows the name in `${…}`, up to the closing bracket, as a word, for the scripts in it. `quoted`
+    /// says whether the whole `${…}` is in double quotes.
+    fn rest_of_parameter(&mut self, quoted: bool) -> Result<WordBuilder, ShellReadError> {
+        let mut inner = WordBuilder::default();
         loop {
             self.skip_joins();
             let next = self.after_joins(self.at + 1);
             match self.byte().ok_or(ShellReadError::Syntax)? {
-                b'}' => break,
+                b'}' => return Ok(inner),
                 b'\\' => {
                     self.at += 1;
+                    // A backslash protects the next character as quotes do.
                     self.take_char(&mut inner, true)?;
                 }
                 b'\'' => {
@@ -155,29 +183,6 @@ impl ScriptReader<'_, '_> {
                 _ => self.take_char(&mut inner, quoted)?,
             }
         }
-        let spelled = self.text.get(body..self.at).unwrap_or_default();
-        self.limits.spend(spelled.len())?;
-        self.at += 1;
-        self.limits.leave();
-        let span = self.location.locate(&(start..self.at));
-        // These tests can hold although the construct is absent, since the characters can also be part of a word.
-        // `${x@P}` runs the value of `x` as a prompt, `${x:=y}` assigns, and an index or an offset is arithmetic.
-        if spelled.contains("@P") {
-            self.facts.prompt_expansions.push(span.clone());
-        }
-        self.facts.assigns_in_expansion |= spelled.contains('=');
-        if spelled.starts_with(['!', ':', '[']) || spelled.contains('[') {
-            self.facts.arithmetic.get_or_insert(span);
-        }
-        let several = spelled.starts_with('@') || spelled.contains("[@]") || spelled.starts_with('!');
-        // The word of `${x:-word}` can be `"$@"`.
-        let several = several || inner.parts.iter().any(|part| part.kind == PartKind::Several);
-        let inner = Word { parts: inner.parts, span: 0..0 };
-        self.facts.has_quoted_substitution |= inner.has_quoted_substitution();
-        let scripts = inner.parts.into_iter().flat_map(|part| part.scripts).collect();
-        let kind = if several { PartKind::Several } else { PartKind::Computed };
-        word.parts.push(WordPart { text: format!("${{{name}…}}"), kind, quoted, scripts });
-        Ok(())
     }
 
     /// Reads arithmetic after its opening brackets: up to `))` if `close` is `)`, and up to `]` if it is `]`. `start`
@@ -229,7 +234,8 @@ impl ScriptReader<'_, '_> {
         self.limits.leave();
         let span = self.location.locate(&(start..self.at));
         self.facts.arithmetic.get_or_insert(span);
-        // The content of a here-document would begin inside the arithmetic.
+        // `pending` are the here-documents whose content begins after the next line break: a line break inside the
+        // arithmetic would begin it there.
         if !self.pending.is_empty()
             && self.text.get(start..self.at).is_some_and(|spelled| spelled.contains('\n'))
         {
@@ -244,6 +250,7 @@ impl ScriptReader<'_, '_> {
     pub(super) fn backquoted(&mut self, word: &mut WordBuilder, quoted: bool) -> Result<(), ShellReadError> {
         let start = self.at + 1;
         let mut script = String::new();
+        // Whether a backslash was removed.
         let mut removed = false;
         self.at = start;
         loop {
@@ -251,9 +258,11 @@ impl ScriptReader<'_, '_> {
             let length = rest.find(['`', '\\']).ok_or(ShellReadError::Syntax)?;
             script.push_str(rest.get(..length).unwrap_or_default());
             self.at += length + 1;
-            if rest.as_bytes().get(length) == Some(&b'`') {
+            let is_end = rest.as_bytes().get(length) == Some(&b'`');
+            if is_end {
                 break;
             }
+            // What follows the backslash.
             match self.byte() {
                 // In double quotes, shells disagree about the meaning of `\"` between backquotes.
                 Some(b'"') if quoted => return Err(ShellReadError::Syntax),
@@ -268,12 +277,12 @@ impl ScriptReader<'_, '_> {
         self.limits.spend(script.len() + 1)?;
         self.limits.enter()?;
         let span = self.location.locate(&(start..self.at.saturating_sub(1)));
-        // If backslashes were removed, positions in the script are not those in the text.
-        let location = if removed { ScriptLocation::Within(span) } else { ScriptLocation::From(span.start) };
-        // Nor are they if those in the script around it are not.
         let location = match &self.location {
+            // Positions in the script around this one do not correspond to the text, so neither do those in this one.
             ScriptLocation::Within(_) => self.location.clone(),
-            ScriptLocation::From(_) => location,
+            // The removed backslashes shift the positions.
+            ScriptLocation::From(_) if removed => ScriptLocation::Within(span),
+            ScriptLocation::From(_) => ScriptLocation::From(span.start),
         };
         let mut reader = ScriptReader {
             text: &script,
@@ -295,7 +304,7 @@ impl ScriptReader<'_, '_> {
     /// if the quote is not closed, if the text is not valid UTF-8, or at an escape that shells read differently.
     fn ansi_quoted(&mut self, word: &mut WordBuilder) -> Result<(), ShellReadError> {
         let mut decoded: Vec<u8> = Vec::new();
-        // A zero byte ends the text.
+        // Whether an escape has given a zero byte, which ends the text. What follows it is read, but not added.
         let mut ended = false;
         loop {
             let byte = self.byte().ok_or(ShellReadError::Syntax)?;
@@ -331,6 +340,7 @@ impl ScriptReader<'_, '_> {
                         }
                         // Shells differ in the meaning of `\c`.
                         b'c' => return Err(ShellReadError::Syntax),
+                        // Any other backslash is literal, and the character after it too.
                         other => {
                             if !ended {
                                 decoded.push(b'\\');

@@ -162,15 +162,17 @@ impl Wrapper {
         while let Some(argument) = arguments.get(at) {
             let text = argument.text.as_str();
             let assigned = self.assignments && is_assignment(text);
-            if argument.splits || !argument.known && text.starts_with(['$', '`']) && !assigned {
-                // The word may be an option, or several words; an operand in quotes is one word.
+            // A computed word may be an option, or several words; in quotes, it is one word.
+            let is_uncertain =
+                argument.splits || !argument.known && text.starts_with(['$', '`']) && !assigned;
+            if is_uncertain {
                 let is_operand = !argument.splits && operands > 0;
                 if is_operand {
                     operands -= 1;
                     at += 1;
                     continue;
                 }
-                // The scanner reports a computed program.
+                // The word counts as the program; the scanner reports a computed program.
                 break;
             }
             if text == "--" {
@@ -187,31 +189,14 @@ impl Wrapper {
             // `-` alone is an option of `env`.
             if assigned || text == "-" && self.assignments {
                 at += 1;
-            } else if let Some(long) = text.strip_prefix("--") {
-                let (name, value) = long.split_once('=').map_or((long, None), |(name, v)| (name, Some(v)));
-                at += 1;
-                if self.long_values.contains(&name) {
-                    at += usize::from(value.is_none());
-                } else if matches!(name, "help" | "version") {
-                    return WrapperOptions::Inert;
-                } else if !self.long_flags.contains(&name) {
-                    unclear = true;
-                }
-            } else if let Some(short) = text.strip_prefix('-').filter(|short| !short.is_empty()) {
-                at += 1;
-                for (i, letter) in short.char_indices() {
-                    if self.inert.contains(letter) {
-                        return WrapperOptions::Inert;
-                    }
-                    if self.values.contains(letter) {
-                        at += usize::from(i + letter.len_utf8() == short.len());
-                        break;
-                    }
-                    if !self.flags.contains(letter) {
-                        unclear = true;
-                        break;
-                    }
-                }
+            } else if let Some(option) = text.strip_prefix('-').filter(|option| !option.is_empty()) {
+                let read = match option.strip_prefix('-') {
+                    Some(long) => self.read_long_option(long),
+                    None => self.read_short_options(option),
+                };
+                let Some((values, is_unknown)) = read else { return WrapperOptions::Inert };
+                at += 1 + values;
+                unclear |= is_unknown;
             } else if operands > 0 {
                 operands -= 1;
                 at += 1;
@@ -221,10 +206,46 @@ impl Wrapper {
         }
         // A value that is split may contain the program.
         unclear |= arguments.iter().take(at).any(|word| word.splits);
-        if at >= arguments.len() {
-            return if unclear { WrapperOptions::Unclear(at) } else { WrapperOptions::Inert };
+        match (unclear, at < arguments.len()) {
+            (true, _) => WrapperOptions::Unclear(at),
+            (false, true) => WrapperOptions::Program(at),
+            // No argument is left for a program.
+            (false, false) => WrapperOptions::Inert,
         }
-        if unclear { WrapperOptions::Unclear(at) } else { WrapperOptions::Program(at) }
+    }
+
+    /// Reads a long option, without its hyphens. Returns how many of the next words are its value, and whether the
+    /// option is unknown; `None` if the wrapper runs no program with it.
+    fn read_long_option(&self, option: &str) -> Option<(usize, bool)> {
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, v)| (name, Some(v)));
+        if self.long_values.contains(&name) {
+            // The value is after `=`, or it is the next word.
+            return Some((usize::from(value.is_none()), false));
+        }
+        if matches!(name, "help" | "version") {
+            return None;
+        }
+        let is_unknown = !self.long_flags.contains(&name);
+        Some((0, is_unknown))
+    }
+
+    /// Reads the short options of one word, such as `nu` for `-nu`. Returns the same as
+    /// [`read_long_option`](Self::read_long_option).
+    fn read_short_options(&self, letters: &str) -> Option<(usize, bool)> {
+        for (i, letter) in letters.char_indices() {
+            if self.inert.contains(letter) {
+                return None;
+            }
+            if self.values.contains(letter) {
+                // The value is the rest of this word or, if the letter is the last one, the next word.
+                let is_last = i + letter.len_utf8() == letters.len();
+                return Some((usize::from(is_last), false));
+            }
+            if !self.flags.contains(letter) {
+                return Some((0, true));
+            }
+        }
+        Some((0, false))
     }
 }
 

@@ -126,6 +126,7 @@ impl<'a> Reader<'a> {
                 let index = self.expression()?;
                 self.expect("]")?;
                 value = match index {
+                    // Items of lists are not followed.
                     Operand::Number(_) => Operand::Computed,
                     Operand::Text(name) => {
                         check_property(&name)?;
@@ -133,10 +134,12 @@ impl<'a> Reader<'a> {
                     }
                     _ => return Err(ScriptUnreadReason::Name),
                 };
+                // A method is read only after `.`.
                 if self.is_at("(") {
                     return Err(ScriptUnreadReason::Name);
                 }
             } else if self.is_at("(") || self.token == Token::Template {
+                // A call of the value itself: a template directly after a value calls it as well.
                 return Err(ScriptUnreadReason::Name);
             } else {
                 return Ok(value);
@@ -258,6 +261,7 @@ impl<'a> Reader<'a> {
             "Promise" => self.promise().map(|_| Operand::Computed),
             "JSON" => self.function_of(&["stringify", "parse"]),
             "Object" => self.function_of(&["keys", "values", "entries"]),
+            // `String.raw` before a template: its escapes are not decoded.
             "String" if self.skip(".")? => {
                 if !self.is_at_name("raw") {
                     return Err(ScriptUnreadReason::Name);

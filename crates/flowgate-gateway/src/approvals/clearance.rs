@@ -150,7 +150,10 @@ impl Clearance {
     /// `name_table` is the table of principals of the labels that the caller compares with the bound.
     pub(crate) fn bound_under(&self, space: &Space, name_table: &NameTable) -> ReadBound {
         let Some(names) = &self.names else { return space.top().into() };
-        let (mut label, mut is_known) = (space.top(), false);
+        // The bound by the named elements.
+        let mut label = space.top();
+        // Whether the policy declares an element or a dimension that this clearance names.
+        let mut is_known = false;
         for name in names {
             let Some(dimension) = dimension_of(space, name) else { continue };
             if let Some(element) = space.element(dimension, name) {
@@ -183,6 +186,7 @@ impl Clearance {
             if bounds.len().saturating_mul(reader_labels.len()) > MAX_BOUNDS {
                 return Label::BOTTOM.into();
             }
+            // Each bound with each label of this dimension.
             let pairs = bounds.iter().flat_map(|bound| reader_labels.iter().map(move |label| (bound, label)));
             bounds = pairs.map(|(bound, label)| space.replace(bound, label)).collect();
         }

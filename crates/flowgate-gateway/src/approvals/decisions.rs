@@ -185,12 +185,7 @@ impl ApprovalService {
                     self.wake_waiters();
                     return Ok(self.question_json(&question, person));
                 }
-                // How long the question waited for the decision, for the metrics.
-                let waited = question.decided.saturating_sub(question.asked);
-                let after = Duration::from_millis(waited.try_into().unwrap_or_default());
-                let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
-                let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default();
-                self.metrics.count_decision((&question.client, tool), decision.name(), after);
+                self.count_decision(&question, decision);
                 self.notify_decision(&question);
                 Ok(self.question_json(&question, person))
             }
@@ -201,6 +196,15 @@ impl ApprovalService {
             ),
             Err(DecideError::NotCounted(question)) => conflict(&not_counted(&question, &person.name)),
         }
+    }
+
+    /// Counts the decision of a question in the metrics, with the time for which the question waited.
+    fn count_decision(&self, question: &StoredQuestion, decision: PersonDecision) {
+        let waited = question.decided.saturating_sub(question.asked);
+        let after = Duration::from_millis(waited.try_into().unwrap_or_default());
+        let content: Value = serde_json::from_str(&question.content).unwrap_or_default();
+        let tool = content.get("tool").and_then(Value::as_str).unwrap_or_default();
+        self.metrics.count_decision((&question.client, tool), decision.name(), after);
     }
 
     /// Checks that the person may give this answer to the question. Returns the lasting grant to store with the

@@ -66,13 +66,13 @@ impl ApprovalService {
         // First the digests of the client's frozen consents, then the consents of the policy with these digests.
         // `digest_in` returns the digest at the end of `CLIENT:LINE-DIGEST`.
         let digest_in = |name: &str| name.rsplit_once('-').map(|(_, digest)| digest.to_owned());
-        let is_consent_of_client = |freeze: &&Freeze| {
-            freeze.kind == FreezeKind::Consent
-                && freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name)
-        };
-        let digests =
-            freezes.iter().filter(is_consent_of_client).filter_map(|freeze| digest_in(&freeze.what));
-        let frozen: BTreeSet<String> = digests.collect();
+        let mut frozen: BTreeSet<String> = BTreeSet::new();
+        for freeze in freezes.iter().filter(|freeze| freeze.kind == FreezeKind::Consent) {
+            let is_of_client = freeze.what.rsplit_once(':').is_some_and(|(name, _)| name == client.name);
+            if is_of_client {
+                frozen.extend(digest_in(&freeze.what));
+            }
+        }
         if frozen.is_empty() {
             return Ok(BTreeSet::new());
         }

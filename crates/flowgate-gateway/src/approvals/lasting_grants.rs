@@ -141,24 +141,9 @@ impl GrantOffer {
     /// The message for the person, if the terms exceed what the policy allows, or if their limits are too low for the
     /// answered question itself.
     pub(super) fn grant(self, config_fingerprint: String, terms: &GrantTerms) -> Result<NewGrant, String> {
-        // `terms.days` is what the person asks for, and `self.days` the most that the policy allows (`None`: no limit).
-        // The result is `None` for a grant that holds until it is withdrawn.
-        let days = match (terms.days, self.days) {
-            (None, most) => Some(most.unwrap_or(DEFAULT_DAYS).min(DEFAULT_DAYS)),
-            (Some(0), None) => None,
-            (Some(0), Some(most)) => {
-                return Err(format!(
-                    "the policy lets this grant hold for at most {most} days: send `days` from 1 to {most}"
-                ));
-            }
-            (Some(days), Some(most)) if days > most => {
-                return Err(format!(
-                    "`days` is {days}, but the policy lets this grant hold for at most {most} days: send fewer"
-                ));
-            }
-            (Some(days), _) => Some(days),
-        };
+        let days = self.days_of(terms)?;
         let calls = terms.calls_a_day.map(i64::from);
+        // The limit must have room for the calls of this question.
         if let Some(most) = calls.filter(|most| *most < self.calls) {
             return Err(format!(
                 "`calls_a_day` is {most}, but this question alone is about more calls: send at least {}",
@@ -168,28 +153,9 @@ impl GrantOffer {
         // The digest that covered questions must have, the limit on the sum, and the sum of the answered question.
         let (matching, sum, first_sum) = match &terms.sum_a_day {
             None => (self.matching, None, 0),
-            Some(SumLimit { argument, most }) => {
-                let found = self.amounts.iter().find(|(name, ..)| name == argument);
-                let Some((name, matching, amount)) = found else {
-                    let names = self.amount_arguments();
-                    return Err(format!(
-                        "`sum_a_day`: the call has no argument `{argument}` that the policy declares as an amount \
-                        and whose value is a number: leave `sum_a_day` out, or name one of these: {}",
-                        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-                    ));
-                };
-                let limit = millionths(&Value::Number(most.clone())).ok_or(
-                    "`sum_a_day`: `most` must be a number between 0 and 9,000,000,000,000 with at most six \
-                    decimals: write such a number, without an exponent",
-                )?;
-                let total = amount.saturating_mul(self.calls);
-                if total > limit {
-                    return Err(format!(
-                        "`sum_a_day`: `most` is {most}, but the amount of this question alone is greater: \
-                        send a greater `most`"
-                    ));
-                }
-                (matching.clone(), Some((name.clone(), limit)), total)
+            Some(wanted) => {
+                let (matching, limit, total) = self.limited_sum(wanted)?;
+                (matching, Some((wanted.argument.clone(), limit)), total)
             }
         };
         let id = random::unguessable_name().map_err(|_| {
@@ -203,6 +169,55 @@ impl GrantOffer {
             limits: GrantLimits { calls, sum },
             used: (self.calls, first_sum),
         })
+    }
+
+    /// Returns the number of days for which a grant with these terms holds; `None` if it holds until it is withdrawn.
+    ///
+    /// # Errors
+    /// The message for the person, if the policy does not allow that many days.
+    fn days_of(&self, terms: &GrantTerms) -> Result<Option<u32>, String> {
+        // `terms.days` is what the person asks for, and `self.days` the most that the policy allows (`None`: no limit).
+        match (terms.days, self.days) {
+            (None, most) => Ok(Some(most.unwrap_or(DEFAULT_DAYS).min(DEFAULT_DAYS))),
+            (Some(0), None) => Ok(None),
+            (Some(0), Some(most)) => Err(format!(
+                "the policy lets this grant hold for at most {most} days: send `days` from 1 to {most}"
+            )),
+            (Some(days), Some(most)) if days > most => Err(format!(
+                "`days` is {days}, but the policy lets this grant hold for at most {most} days: send fewer"
+            )),
+            (Some(days), _) => Ok(Some(days)),
+        }
+    }
+
+    /// Returns, for a grant that limits the daily sum of an argument: the digest that covered questions must have, the
+    /// limit in millionths, and the part of it that the answered question uses.
+    ///
+    /// # Errors
+    /// The message for the person, if the argument is not an amount, the limit is not a number that is permitted here,
+    /// or the answered question alone exceeds it.
+    fn limited_sum(&self, SumLimit { argument, most }: &SumLimit) -> Result<(String, i64, i64), String> {
+        let found = self.amounts.iter().find(|(name, ..)| name == argument);
+        let Some((_, matching, amount)) = found else {
+            let names = self.amount_arguments();
+            return Err(format!(
+                "`sum_a_day`: the call has no argument `{argument}` that the policy declares as an amount \
+                and whose value is a number: leave `sum_a_day` out, or name one of these: {}",
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            ));
+        };
+        let limit = millionths(&Value::Number(most.clone())).ok_or(
+            "`sum_a_day`: `most` must be a number between 0 and 9,000,000,000,000 with at most six \
+            decimals: write such a number, without an exponent",
+        )?;
+        let total = amount.saturating_mul(self.calls);
+        if total > limit {
+            return Err(format!(
+                "`sum_a_day`: `most` is {most}, but the amount of this question alone is greater: \
+                send a greater `most`"
+            ));
+        }
+        Ok((matching.clone(), limit, total))
     }
 }
 
@@ -366,28 +381,26 @@ impl ApprovalService {
     /// may not see, or the withdrawal cannot be recorded or stored.
     pub(crate) async fn withdraw_grant(&self, headers: &HeaderMap, id: &str) -> Result<HttpReply, HttpReply> {
         let person = self.person(headers, Role::Approver)?;
-        let is_withdrawn =
-            match self.store.lasting_grant(id).await.map_err(|error| HttpReply::of_database_error(&error))? {
+        let failed = |error: DatabaseError| HttpReply::of_database_error(&error);
+        let lasting_grant = self.store.lasting_grant(id).await.map_err(failed)?;
+        // The result is false if there is no grant that this person may withdraw.
+        let withdrawn = match lasting_grant {
+            Some(grant) if person.sees_tenant(&grant.tenant) => {
+                let what = format!("lasting-grant {}", grant.id);
+                self.record_withdrawal(&person, what, self.store.withdraw_lasting_grant(&grant.id)).await
+            }
+            // To this person, a grant of another tenant does not exist.
+            Some(_) => Ok(false),
+            // The id may be that of a grant for the rest of a conversation.
+            None => match self.store.conversation_grant(id).await.map_err(failed)? {
                 Some(grant) if person.sees_tenant(&grant.tenant) => {
-                    let what = format!("lasting-grant {}", grant.id);
-                    self.record_withdrawal(&person, what, self.store.withdraw_lasting_grant(&grant.id)).await
+                    self.withdraw_conversation_grant(&person, &grant).await
                 }
-                // To this person, a grant of another tenant does not exist.
-                Some(_) => Ok(false),
-                // The id may be that of a grant for the rest of a conversation.
-                None => match self
-                    .store
-                    .conversation_grant(id)
-                    .await
-                    .map_err(|error| HttpReply::of_database_error(&error))?
-                {
-                    Some(grant) if person.sees_tenant(&grant.tenant) => {
-                        self.withdraw_conversation_grant(&person, &grant).await
-                    }
-                    _ => Ok(false),
-                },
-            };
-        if !is_withdrawn.map_err(|error| HttpReply::of_database_error(&error))? {
+                _ => Ok(false),
+            },
+        };
+        let is_withdrawn = withdrawn.map_err(failed)?;
+        if !is_withdrawn {
             return Err(no_grant_reply());
         }
         Ok(HttpReply::json(StatusCode::OK, &json!({"id": id, "withdrawn": true})))

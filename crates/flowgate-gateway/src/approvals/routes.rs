@@ -156,14 +156,9 @@ impl ApprovalService {
                 // A failed read is retried with the next poll.
                 let changed_questions =
                     approvals.store.questions_after(last_change, BATCH).await.unwrap_or_default();
-                let mut text = String::new();
-                for question in &changed_questions {
-                    last_change = question.change;
-                    if person.sees_tenant(&question.tenant) {
-                        let data = approvals.question_json(question, &person).to_string();
-                        text.push_str(&format!("id: {last_change}\n"));
-                        text.push_str(&sse::SseEvent::new("question", data).encode());
-                    }
+                let mut text = approvals.change_events(&changed_questions, &person);
+                if let Some(last) = changed_questions.last() {
+                    last_change = last.change;
                 }
                 idle_polls = if changed_questions.is_empty() { idle_polls + 1 } else { 0 };
                 // A comment keeps an idle connection open, and its failure shows that the reader has disconnected.
@@ -180,6 +175,19 @@ impl ApprovalService {
             }
         });
         Ok(stream::events(reader, disconnect_guard))
+    }
+
+    /// Encodes the changed questions that the person may see as server-sent events, each with the number of its change.
+    fn change_events(&self, questions: &[StoredQuestion], person: &Person) -> String {
+        let mut text = String::new();
+        for question in questions {
+            if person.sees_tenant(&question.tenant) {
+                let data = self.question_json(question, person).to_string();
+                text.push_str(&format!("id: {}\n", question.change));
+                text.push_str(&sse::SseEvent::new("question", data).encode());
+            }
+        }
+        text
     }
 
     /// Lists the freezes that the person may see. The error is the reply to send if the person is not authenticated or
@@ -235,8 +243,8 @@ impl ApprovalService {
             state: if switch.frozen { FreezeSwitch::Set } else { FreezeSwitch::Unset },
         };
         self.recorder.record(&[event.into()]).map_err(database_error_reply)?;
-        // The result is false if there was nothing to thaw.
-        let outcome = async {
+        // Carries out the order. The result is false if there was nothing to thaw.
+        let order = async {
             // The database learns of the record before the order takes effect, so that truncating the log would be
             // noticed.
             self.store.persist_log_head().await?;
@@ -245,12 +253,12 @@ impl ApprovalService {
             }
             self.store.thaw(switch.kind, what).await
         };
-        let outcome = outcome.await.map_err(|error| {
-            let order = if switch.frozen { "freeze" } else { "thaw" };
-            self.recorder.record_unconfirmed(format!("{order} {kind} {what}"), &person.name, &error);
+        let had_effect = order.await.map_err(|error| {
+            let verb = if switch.frozen { "freeze" } else { "thaw" };
+            self.recorder.record_unconfirmed(format!("{verb} {kind} {what}"), &person.name, &error);
             database_error_reply(error)
-        });
-        if !outcome? {
+        })?;
+        if !had_effect {
             return Err(HttpReply::detail(
                 StatusCode::NOT_FOUND,
                 "no freeze has this `kind` and `what`, so there is nothing to thaw: take both from the list of freezes",

@@ -77,30 +77,34 @@ impl ApprovalService {
                 self.metrics.count_question(&client.name, &tool);
                 self.notify_question(&id).await;
             }
-            AskOutcome::Full(limit) => {
-                let (what, effect, advice) = match limit {
-                    QuestionLimit::RefusedOffers => (
-                        "refused tools of one server in a row",
-                        "the tool stays hidden, and nobody is asked about it for an hour after these refusals",
-                        "find out why the server offers other tools again and again",
-                    ),
-                    _ => (
-                        "tools of one server that wait for approval",
-                        "the tool stays hidden until other questions are decided",
-                        "decide the questions that are open",
-                    ),
-                };
-                self.log.limit(&Limit {
-                    what,
-                    effect,
-                    setting: None,
-                    advice: Some(advice),
-                    most: u64::try_from(MAX_OFFERED).unwrap_or(0),
-                    client: &client.name,
-                    conversation: Some(&conversation),
-                });
-            }
+            AskOutcome::Full(limit) => self.log_full_offers(client, &conversation, limit),
         }
         Ok(())
+    }
+
+    /// Logs that nobody is asked about a tool, since `limit` is reached. `conversation` is the invented name that the
+    /// offers of its server share.
+    fn log_full_offers(&self, client: &ClientSettings, conversation: &str, limit: QuestionLimit) {
+        let (what, effect, advice) = match limit {
+            QuestionLimit::RefusedOffers => (
+                "refused tools of one server in a row",
+                "the tool stays hidden, and nobody is asked about it for an hour after these refusals",
+                "find out why the server offers other tools again and again",
+            ),
+            _ => (
+                "tools of one server that wait for approval",
+                "the tool stays hidden until other questions are decided",
+                "decide the questions that are open",
+            ),
+        };
+        self.log.limit(&Limit {
+            what,
+            effect,
+            setting: None,
+            advice: Some(advice),
+            most: u64::try_from(MAX_OFFERED).unwrap_or(0),
+            client: &client.name,
+            conversation: Some(conversation),
+        });
     }
 }

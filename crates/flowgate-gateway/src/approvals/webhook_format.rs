@@ -58,24 +58,25 @@ impl WebhookFormat {
         match (self, link) {
             (Self::Slack, None) => json!({"text": sentence}),
             (Self::Slack, Some(link)) => json!({"text": format!("{sentence} <{link}|Open the page>")}),
-            (_, link) => {
-                // A card for Microsoft Teams.
-                let text = json!({"type": "TextBlock", "text": sentence, "wrap": true});
-                let action =
-                    |url: String| json!({"type": "Action.OpenUrl", "title": "Open the page", "url": url});
-                let actions: Vec<Value> = link.into_iter().map(action).collect();
-                let card = json!({
-                    "type": "AdaptiveCard",
-                    "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
-                    "version": "1.4",
-                    "body": [text],
-                    "actions": actions,
-                });
-                let kind = "application/vnd.microsoft.card.adaptive";
-                json!({"type": "message", "attachments": [{"contentType": kind, "content": card}]})
-            }
+            (_, link) => teams_card(&sentence, link.as_deref()),
         }
     }
+}
+
+/// Returns a message for Microsoft Teams: a card with a sentence and, if there is a link, a button that opens it.
+fn teams_card(sentence: &str, link: Option<&str>) -> Value {
+    let text = json!({"type": "TextBlock", "text": sentence, "wrap": true});
+    let action = |url: &str| json!({"type": "Action.OpenUrl", "title": "Open the page", "url": url});
+    let actions: Vec<Value> = link.into_iter().map(action).collect();
+    let card = json!({
+        "type": "AdaptiveCard",
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "version": "1.4",
+        "body": [text],
+        "actions": actions,
+    });
+    let kind = "application/vnd.microsoft.card.adaptive";
+    json!({"type": "message", "attachments": [{"contentType": kind, "content": card}]})
 }
 
 /// Returns the first 100 characters of a name, with `?` in place of each character that a chat program may read as

@@ -324,18 +324,7 @@ impl ModelRoutes {
         match (outcome, stream) {
             (Ok(completion), Some(mut stream)) => Ok(stream.finish(&completion, report.waits.as_ref()).await),
             (Ok(completion), None) => {
-                let mut body = received.api.encode_response(&completion, head);
-                report.waits.iter().for_each(|waits| waits.add_to_body(&mut body));
-                let reply = HttpReply::json(StatusCode::OK, &body);
-                let reply = with_conversation_header(reply, Some(handle.name()));
-                let reply = match &report.waits {
-                    Some(waits) => waits.add_to_reply(reply),
-                    None => reply,
-                };
-                Ok(Some(match &report.explained {
-                    Some(explanation) => reply.with_header(HIDDEN_HEADER, explanation),
-                    None => reply,
-                }))
+                Ok(Some(Self::whole_reply(received.api, &completion, head, handle.name(), report)))
             }
             // The status of the reply has been sent, so the failure becomes an event of the stream.
             (Err(failure), Some(mut stream)) if stream.has_begun() => {
@@ -344,6 +333,31 @@ impl ModelRoutes {
                 Ok(None)
             }
             (Err(failure), _) => Err(failure),
+        }
+    }
+
+    /// Builds the reply of a request that does not ask for a stream: the answer, and in its headers the conversation
+    /// `name`, the question for which the turn waits, and the explanation of what is hidden from the model.
+    fn whole_reply(
+        api: Api,
+        completion: &Completion,
+        head: ResponseHead<'_>,
+        name: &str,
+        report: &RequestReport,
+    ) -> HttpReply {
+        let mut body = api.encode_response(completion, head);
+        if let Some(waits) = &report.waits {
+            waits.add_to_body(&mut body);
+        }
+        let reply = HttpReply::json(StatusCode::OK, &body);
+        let reply = with_conversation_header(reply, Some(name));
+        let reply = match &report.waits {
+            Some(waits) => waits.add_to_reply(reply),
+            None => reply,
+        };
+        match &report.explained {
+            Some(explanation) => reply.with_header(HIDDEN_HEADER, explanation),
+            None => reply,
         }
     }
 

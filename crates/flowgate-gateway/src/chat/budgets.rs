@@ -182,29 +182,31 @@ impl ModelRoutes {
     ) -> Result<(), QuotaRefusal> {
         // Each budget with the virtual key to which it belongs; `None` for the budget of the client.
         let budgets = [Some((&client.spec.budget, None)), key.map(|key| (&key.budget, Some(key)))];
-        for (budget, key) in budgets.into_iter().flatten().filter(|(budget, _)| budget.is_limited()) {
+        for (budget, key) in budgets.into_iter().flatten() {
+            if !budget.is_limited() {
+                continue;
+            }
             let account = key.map_or_else(|| client.spec.name.clone(), ValidKey::account);
             let spent = self.sessions.store().spent_today(&account).await;
             let spent = spent.map_err(|error| self.quota_failure(client, conversation, error))?;
+            // A limit that is reached; `None` if there is room, or no limit.
             let used_up = |limit: Option<u64>, used: u64| limit.filter(|limit| used >= *limit);
             let tokens = used_up(budget.tokens_per_day, spent.tokens);
             let cost = used_up(budget.cost_per_day, spent.cost);
-            // The budget that is used up: that of tokens is reported if both are.
-            let what = match (tokens, cost) {
-                (Some(_), _) => "tokens",
-                (None, Some(_)) => "cost",
+            // The budget that is used up, with the limit to log for the client or for the key. That of tokens is
+            // reported if both are.
+            let (what, client_limit, key_limit) = match (tokens, cost) {
+                (Some(limit), _) => ("tokens", ClientLimit::Tokens, KeyLimit::Tokens(limit)),
+                (None, Some(limit)) => ("cost", ClientLimit::Cost, KeyLimit::Cost(limit)),
                 (None, None) => continue,
             };
             let whose = match key {
                 None => {
-                    let limit = if tokens.is_some() { ClientLimit::Tokens } else { ClientLimit::Cost };
-                    self.log_client_limit(client, conversation, limit);
+                    self.log_client_limit(client, conversation, client_limit);
                     "client"
                 }
                 Some(key) => {
-                    // Always `Some`: one of the two limits is reached.
-                    let limit = tokens.map(KeyLimit::Tokens).or(cost.map(KeyLimit::Cost));
-                    limit.into_iter().for_each(|limit| self.log_key_limit(client, key, conversation, limit));
+                    self.log_key_limit(client, key, conversation, key_limit);
                     "key"
                 }
             };

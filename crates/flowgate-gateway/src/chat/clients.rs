@@ -324,13 +324,11 @@ impl Clients {
         by_key: Option<&Arc<ClientState>>,
         certificate: Option<&ClientCertificate>,
     ) -> Result<(Arc<ClientState>, Option<String>), &'static str> {
-        let holds_certificate = |client: &&Arc<ClientState>| {
-            client
-                .spec
-                .certificate
-                .as_ref()
-                .is_some_and(|name| certificate.is_some_and(|shown| shown.is_of(name)))
-        };
+        let holds_certificate =
+            |client: &&Arc<ClientState>| match (client.spec.certificate.as_ref(), certificate) {
+                (Some(name), Some(shown)) => shown.is_of(name),
+                _ => false,
+            };
         let mut holders = self.0.iter().filter(holds_certificate);
         let by_certificate = match (holders.next(), holders.next()) {
             (_, Some(_)) => {
@@ -355,7 +353,8 @@ impl Clients {
                 let provider_key = if own.is_some() { standard } else { None };
                 return Ok((Arc::clone(client), provider_key));
             }
-            // The certificate alone authenticates this client.
+            // The certificate alone authenticates this client. A key in the gateway's own header would have to be that
+            // of a client, which it is not.
             (None, Some(client))
                 if client.spec.key.is_none() && client.spec.token.is_none() && own.is_none() =>
             {

@@ -43,7 +43,7 @@ use stored_turn::StoredInput;
 
 use super::clients::{ClientHistory, ClientState};
 use crate::approvals::ApprovalReference;
-use crate::database::{CarriedTurns, Database, DatabaseError, ShownText};
+use crate::database::{CarriedTurns, Database, DatabaseError, OpenedConversation, ShownText};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::{RequestError, RequestErrorCause};
 use crate::http::value_budget::{LIMIT_NAME, LIMIT_SETTING, ValueBudget, ValueBudgetShare};
@@ -204,6 +204,11 @@ impl LockedConversation<'_> {
     }
 }
 
+/// Returns the error of a request whose client has disconnected.
+fn disconnected() -> RequestError {
+    RequestError::new(StatusCode::REQUEST_TIMEOUT, "the client no longer waits for the answer")
+}
+
 impl From<DatabaseError> for RequestError {
     /// Converts a failure of the database to the status and message for the client, and the cause for the log.
     fn from(error: DatabaseError) -> Self {
@@ -276,8 +281,6 @@ impl Conversations {
         handle: &'f ConversationHandle,
         presence: &ClientPresence,
     ) -> Result<LockedConversation<'f>, RequestError> {
-        let disconnected =
-            || RequestError::new(StatusCode::REQUEST_TIMEOUT, "the client no longer waits for the answer");
         // A request whose client has disconnected ends here: otherwise, its messages would be added after those of
         // later requests.
         let session = tokio::select! {
@@ -313,19 +316,8 @@ impl Conversations {
         }
         // From here until `locked` is dropped, the lease is renewed periodically.
         self.store.set_held(&handle.key.0, &handle.key.1, true);
-        let began = Instant::now();
-        let opened = loop {
-            let turns = locked.session.as_ref().map_or(0, |session| session.turns);
-            match self.open(client, handle, turns).await {
-                Err(DatabaseError::ConversationHeld) if began.elapsed() < HELD_ELSEWHERE_TIMEOUT => {
-                    tokio::select! {
-                        () = presence.disconnected() => return Err(disconnected()),
-                        () = tokio::time::sleep(HELD_ELSEWHERE_POLL) => {}
-                    }
-                }
-                opened => break opened?,
-            }
-        };
+        let turns = locked.session.as_ref().map_or(0, |session| session.turns);
+        let opened = self.open_when_free(client, handle, turns, presence).await?;
         // Another gateway may have recreated the conversation under the same name. The turns in memory and those in
         // `opened` must together be all stored turns.
         let is_same_conversation = locked.session.as_ref().is_some_and(|session| {
@@ -354,6 +346,33 @@ impl Conversations {
         self.memory().set_size(&handle.key, bytes);
         locked._share = Some(self.reserve_memory(client, handle, bytes).await?);
         Ok(locked)
+    }
+
+    /// Opens the conversation that `handle` names, without its first `turns` turns, and waits while another gateway
+    /// holds its lease.
+    ///
+    /// # Errors
+    /// If the client disconnects, another gateway holds the lease for [`HELD_ELSEWHERE_TIMEOUT`], or the conversation
+    /// cannot be opened.
+    async fn open_when_free(
+        &self,
+        client: &ClientState,
+        handle: &ConversationHandle,
+        turns: i64,
+        presence: &ClientPresence,
+    ) -> Result<OpenedConversation, RequestError> {
+        let began = Instant::now();
+        loop {
+            match self.open(client, handle, turns).await {
+                Err(DatabaseError::ConversationHeld) if began.elapsed() < HELD_ELSEWHERE_TIMEOUT => {
+                    tokio::select! {
+                        () = presence.disconnected() => return Err(disconnected()),
+                        () = tokio::time::sleep(HELD_ELSEWHERE_POLL) => {}
+                    }
+                }
+                opened => return opened.map_err(RequestError::from),
+            }
+        }
     }
 
     /// Reserves `bytes` of the memory budget for the conversation that `handle` names, until the returned share is

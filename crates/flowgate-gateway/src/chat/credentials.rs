@@ -54,7 +54,9 @@ impl PresentedKeys {
         let names: BTreeSet<&str> = Api::ALL.map(|api| api.form().key_header.name).into_iter().collect();
         let names = names.into_iter().filter(|name| *name != KeyHeader::BEARER.name);
         let plain_keys = names.map(single_value).collect::<Result<Vec<_>, _>>()?;
-        if plain_keys.iter().chain([&authorization]).flatten().count() > 1 {
+        // All headers by which providers receive a key.
+        let keys_for_providers = plain_keys.iter().chain([&authorization]).flatten();
+        if keys_for_providers.count() > 1 {
             return Err(
                 "more than one of `Authorization`, `x-api-key` and `x-goog-api-key` is present: send one of them",
             );

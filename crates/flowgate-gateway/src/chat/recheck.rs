@@ -225,7 +225,8 @@ async fn recheck_conversations(
         let logged_verdicts = logged.verdicts.remove(&(name.clone(), conversation.clone()));
         // Conversations are numbered in the order in which they begin.
         let is_older = oldest_anchor.is_some_and(|oldest_anchor| id <= oldest_anchor);
-        if logged_verdicts.is_none() && (is_older || oldest_anchor.is_none()) {
+        let may_be_older = is_older || oldest_anchor.is_none();
+        if logged_verdicts.is_none() && may_be_older {
             continue;
         }
         let logs = logged_verdicts.unwrap_or_default();
@@ -317,12 +318,18 @@ fn compare(
         false => unsent += 1,
     };
     for verdict in replayed {
+        // Whether the rest of a log has this verdict.
         let has_verdict = |remaining: &&mut std::slice::Iter<'_, LoggedVerdict>| {
             remaining.as_slice().iter().any(|logged| logged.row == *verdict)
         };
         if let Some(remaining) = unmatched.iter_mut().find(has_verdict) {
             // Consumes the log up to and including this verdict. The verdicts before it are not replayed.
-            remaining.by_ref().take_while(|logged| logged.row != *verdict).for_each(&mut skip);
+            for logged in remaining.by_ref() {
+                if logged.row == *verdict {
+                    break;
+                }
+                skip(logged);
+            }
             same += 1;
         } else if is_older && same == 0 {
             earlier += 1;

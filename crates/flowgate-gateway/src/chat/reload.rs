@@ -78,7 +78,9 @@ impl ModelRoutes {
         for issuer in routes.issuers() {
             let earlier =
                 self.issuers().into_iter().find(|earlier| earlier.settings.name == issuer.settings.name);
-            earlier.into_iter().for_each(|earlier| issuer.continue_from(earlier));
+            if let Some(earlier) = earlier {
+                issuer.continue_from(earlier);
+            }
         }
         routes.fetch_issuer_keys();
         Ok(routes)

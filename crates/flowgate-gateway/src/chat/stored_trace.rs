@@ -79,7 +79,8 @@ pub fn read_every_stored_trace(
             return Ok(StoredTraceOutcome::UnknownClient(names_of(clients)));
         }
         for listed in store.conversations().await? {
-            if client.is_some_and(|client| client != listed.client) {
+            let is_wanted = client.is_none_or(|client| client == listed.client);
+            if !is_wanted {
                 continue;
             }
             let (client, conversation) = (listed.client.as_str(), listed.name.as_str());
@@ -89,6 +90,7 @@ pub fn read_every_stored_trace(
                 each(StoredTrace { client, conversation, replayed: Err(why) });
                 continue;
             };
+            // Receives the monitor at the end of the replay; it is not called if the replay fails.
             let mut at_end =
                 |monitor: &Monitor| each(StoredTrace { client, conversation, replayed: Ok(monitor) });
             // `None` if a running gateway has deleted the conversation since it was listed: it is skipped.

@@ -59,7 +59,7 @@ pub(super) async fn end(
     let TurnRequest { api, client, name, chat, approvals, .. } = *request;
     let AgentOutcome {
         turn,
-        mut voided,
+        voided,
         recorded,
         used,
         further,
@@ -77,12 +77,7 @@ pub(super) async fn end(
     let mut turn = match turn {
         Ok(turn) => turn,
         Err(error) => {
-            // The verdicts of the failed turn are recorded, and its approvals become void.
-            let judged = session.conversation.running_turn_mut().take_judged_calls();
-            report.add_judged(&judged, client);
-            voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
-            let mut failed = Turn { judged, void: voided, ..Turn::default() };
-            session.events = take_audit_events(client, name, &mut failed, &recorded);
+            record_failed_turn(request, session, report, voided, &recorded);
             session.void_approvals = used;
             return Err(match error {
                 TurnError::Model(error) => model_error(&error),
@@ -138,6 +133,23 @@ pub(super) async fn end(
     }
     session.push_completion(client, &completion).await;
     Ok(completion)
+}
+
+/// Prepares the audit records of a failed turn: its verdicts, and its approvals, which become void. `voided` are the
+/// approved calls of an earlier turn, and `recorded` the indices of the events of calls that the audit log has already.
+fn record_failed_turn(
+    request: &TurnRequest<'_>,
+    session: &mut ConversationState,
+    report: &mut RequestReport,
+    mut voided: Vec<VoidedCall>,
+    recorded: &[usize],
+) {
+    let TurnRequest { client, name, .. } = *request;
+    let judged = session.conversation.running_turn_mut().take_judged_calls();
+    report.add_judged(&judged, client);
+    voided.extend(session.conversation.running_turn_mut().void_approved_calls("the turn failed"));
+    let mut failed = Turn { judged, void: voided, ..Turn::default() };
+    session.events = take_audit_events(client, name, &mut failed, recorded);
 }
 
 impl ConversationState {

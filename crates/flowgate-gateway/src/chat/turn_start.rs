@@ -181,11 +181,11 @@ impl ConversationState {
         let tools = || decoded.request.tools.iter();
         let offered =
             tools().map(|tool| (client.tool_of(&tool.name), tool.description.as_str(), &*tool.parameters));
-        if !self.conversation.has_offered(offered) {
-            names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
-            self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())?;
+        if self.conversation.has_offered(offered) {
+            return Ok(());
         }
-        Ok(())
+        names.note_tools(tools().map(|tool| client.tool_of(&tool.name).to_string()));
+        self.conversation.offer_tools(tools().map(|tool| to_offered_tool(client, tool)).collect())
     }
 }
 

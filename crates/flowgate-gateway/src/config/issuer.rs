@@ -3,9 +3,11 @@
 //! `client` for the tokens of a client.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
 use super::file::{IssuerSpec, TokenSpec};
@@ -51,17 +53,47 @@ impl ConfigReader<'_> {
     /// # Errors
     /// The first problem of the section, as a message for the operator.
     fn issuer(&self, name: &str, spec: IssuerSpec) -> Result<Issuer, String> {
+        let source = self.key_source(&spec.issuer, spec.jwks_file, spec.jwks_url)?;
+        // The authorities by which the issuer's server is checked, and, for errors, the setting that names its address.
+        let (setting, fetched_from) = match &source {
+            KeySource::Address(url) => ("jwks-url", url.as_str()),
+            _ => ("issuer", spec.issuer.as_str()),
+        };
+        let authorities = self.authorities_of(setting, fetched_from, spec.ca_file.as_deref())?;
+        let algorithms = permitted_algorithms(&spec.algorithms)?;
+        let leeway = spec.leeway_seconds.unwrap_or(LEEWAY);
+        if leeway > MAX_LEEWAY {
+            return Err(format!(
+                "`leeway-seconds` is more than {MAX_LEEWAY}: set at most that, and correct the clocks"
+            ));
+        }
+        let leeway = Duration::from_secs(leeway.into());
+        let (name, issuer) = (name.to_owned(), spec.issuer);
+        Ok(Issuer::new(IssuerSettings { name, issuer, source, algorithms, leeway, authorities }))
+    }
+
+    /// Returns where the keys of an issuer come from: the file `jwks-file`, which is read now, or the address
+    /// `jwks-url`. Without both, the description that the issuer publishes at its own address (`issuer`) names the
+    /// address of its keys.
+    ///
+    /// # Errors
+    /// If the section has both a file and an address, the file has no usable key, or an address does not begin with
+    /// https://.
+    fn key_source(
+        &self,
+        issuer: &str,
+        jwks_file: Option<PathBuf>,
+        jwks_url: Option<String>,
+    ) -> Result<KeySource, String> {
         let needs_https = |setting: &str| {
             format!(
                 "the address in `{setting}` does not begin with https://: write one that does; http:// is for \
                  this machine only"
             )
         };
-        // Where the keys come from. Without `jwks-file` and `jwks-url`, the description that the issuer publishes names
-        // the address of its keys.
-        let source = match (spec.jwks_file, spec.jwks_url) {
+        match (jwks_file, jwks_url) {
             (Some(_), Some(_)) => {
-                return Err("the section has both `jwks-file` and `jwks-url`: remove one of them".to_owned());
+                Err("the section has both `jwks-file` and `jwks-url`: remove one of them".to_owned())
             }
             (Some(file), None) => {
                 let path = self.folder.join(file);
@@ -74,44 +106,13 @@ impl ConfigReader<'_> {
                         path.display()
                     ));
                 }
-                KeySource::File(Arc::new(keys))
+                Ok(KeySource::File(Arc::new(keys)))
             }
-            (None, Some(url)) if !is_protected(&url) => return Err(needs_https("jwks-url")),
-            (None, Some(url)) => KeySource::Address(url),
-            (None, None) if !is_protected(&spec.issuer) => return Err(needs_https("issuer")),
-            (None, None) => KeySource::Discovery,
-        };
-        // The authorities by which the issuer's server is checked, and, for errors, the setting that names its address.
-        let (setting, fetched_from) = match &source {
-            KeySource::Address(url) => ("jwks-url", url.as_str()),
-            _ => ("issuer", spec.issuer.as_str()),
-        };
-        let authorities = self.authorities_of(setting, fetched_from, spec.ca_file.as_deref())?;
-        // The permitted algorithms: those that the section names, otherwise all known ones.
-        let mut algorithms = Vec::new();
-        for name in &spec.algorithms {
-            let known = ALGORITHMS.iter().find(|(known, _)| known == name);
-            let (_, algorithm) = known.ok_or_else(|| {
-                let known: Vec<&str> = ALGORITHMS.iter().map(|(name, _)| *name).collect();
-                format!(
-                    "algorithms: `{name}` is not an algorithm with a public key: use some of {}",
-                    known.join(", ")
-                )
-            })?;
-            algorithms.push(*algorithm);
+            (None, Some(url)) if !is_protected(&url) => Err(needs_https("jwks-url")),
+            (None, Some(url)) => Ok(KeySource::Address(url)),
+            (None, None) if !is_protected(issuer) => Err(needs_https("issuer")),
+            (None, None) => Ok(KeySource::Discovery),
         }
-        if algorithms.is_empty() {
-            algorithms = ALGORITHMS.iter().map(|(_, algorithm)| *algorithm).collect();
-        }
-        let leeway = spec.leeway_seconds.unwrap_or(LEEWAY);
-        if leeway > MAX_LEEWAY {
-            return Err(format!(
-                "`leeway-seconds` is more than {MAX_LEEWAY}: set at most that, and correct the clocks"
-            ));
-        }
-        let leeway = Duration::from_secs(leeway.into());
-        let (name, issuer) = (name.to_owned(), spec.issuer);
-        Ok(Issuer::new(IssuerSettings { name, issuer, source, algorithms, leeway, authorities }))
     }
 
     /// Checks `[clients.NAME.token]`, and converts it. `issuers` are the configured issuers, and `input` are the
@@ -170,6 +171,30 @@ impl ConfigReader<'_> {
             tokens_per_day: spec.tokens_per_day,
         })
     }
+}
+
+/// Returns the algorithms with which an issuer may sign: those with these names, or all known ones if there are no
+/// names.
+///
+/// # Errors
+/// If a name is not that of a known algorithm.
+fn permitted_algorithms(names: &[String]) -> Result<Vec<Algorithm>, String> {
+    if names.is_empty() {
+        return Ok(ALGORITHMS.iter().map(|(_, algorithm)| *algorithm).collect());
+    }
+    let mut algorithms = Vec::new();
+    for name in names {
+        let known = ALGORITHMS.iter().find(|(known, _)| known == name);
+        let (_, algorithm) = known.ok_or_else(|| {
+            let known: Vec<&str> = ALGORITHMS.iter().map(|(name, _)| *name).collect();
+            format!(
+                "algorithms: `{name}` is not an algorithm with a public key: use some of {}",
+                known.join(", ")
+            )
+        })?;
+        algorithms.push(*algorithm);
+    }
+    Ok(algorithms)
 }
 
 /// Checks that `client` and each of `others` accept different tokens, as far as the configuration shows: two clients

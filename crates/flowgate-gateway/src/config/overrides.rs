@@ -201,35 +201,17 @@ fn set(
     text: &str,
     new_sections: &mut Vec<String>,
 ) -> Result<String, String> {
+    // What the words so far lead to: a part of the file, its schema, and its path.
     let (mut table, mut schema, mut path) = (table, schema::whole_file(), String::new());
     let mut words = variable.strip_prefix(PREFIX).unwrap_or_default().split("__").peekable();
+    // The beginning of the variable's name up to this part, for messages.
     let mut prefix = PREFIX.to_owned();
     while let Some(word) = words.next() {
         let section = if path.is_empty() { "the file".to_owned() } else { format!("[{path}]") };
-        // The names that this part of the variable may have, and the schema of what each of them names.
-        let names: Vec<String> = match schema.get("properties").and_then(Value::as_object) {
-            Some(fields) => fields.keys().cloned().collect(),
-            None if schema::of_named_entries(schema).is_some() => table.keys().cloned().collect(),
-            None => {
-                return Err(format!("{section} is set as a whole: write {}", prefix.trim_end_matches('_')));
-            }
+        let Some(names) = names_in(table, schema) else {
+            return Err(format!("{section} is set as a whole: write {}", prefix.trim_end_matches('_')));
         };
-        let mut matching = names.iter().filter(|name| in_variable(name) == word);
-        let (name, other) = (matching.next(), matching.next());
-        let Some(name) = name else {
-            let known: Vec<String> = names.iter().map(|name| in_variable(name)).collect();
-            let advice = match nearest(word, known.iter().map(String::as_str)) {
-                Some(near) => format!("did you mean {prefix}{near}?"),
-                None if known.is_empty() => "add it to the file, or unset the variable".to_owned(),
-                None => format!("there are: {}", known.join(", ")),
-            };
-            return Err(format!("{section} has no field or entry of this name; {advice}"));
-        };
-        if other.is_some() {
-            return Err(format!(
-                "several entries of {section} have the name {word} in variables: rename all but one of them"
-            ));
-        }
+        let name = find_name(&names, word, &section, &prefix)?;
         prefix = format!("{prefix}{word}__");
         path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         schema = schema
@@ -268,6 +250,40 @@ fn set(
         }
     }
     Ok(path)
+}
+
+/// Returns the names that the next word of a variable may have in the part `table` of the file: its fields, or the
+/// entries that the operator has named. `None` if this part has neither.
+fn names_in(table: &Table, schema: &Value) -> Option<Vec<String>> {
+    match schema.get("properties").and_then(Value::as_object) {
+        Some(fields) => Some(fields.keys().cloned().collect()),
+        None => schema::of_named_entries(schema).map(|_| table.keys().cloned().collect()),
+    }
+}
+
+/// Returns the one of `names` that is written as `word` in variables. `section` names the part of the file that has the
+/// names, and `prefix` is the beginning of the variable's name before the word.
+///
+/// # Errors
+/// If none of the names or several of them are written so.
+fn find_name<'n>(names: &'n [String], word: &str, section: &str, prefix: &str) -> Result<&'n String, String> {
+    let mut matching = names.iter().filter(|name| in_variable(name) == word);
+    let (name, other) = (matching.next(), matching.next());
+    let Some(name) = name else {
+        let known: Vec<String> = names.iter().map(|name| in_variable(name)).collect();
+        let advice = match nearest(word, known.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean {prefix}{near}?"),
+            None if known.is_empty() => "add it to the file, or unset the variable".to_owned(),
+            None => format!("there are: {}", known.join(", ")),
+        };
+        return Err(format!("{section} has no field or entry of this name; {advice}"));
+    };
+    if other.is_some() {
+        return Err(format!(
+            "several entries of {section} have the name {word} in variables: rename all but one of them"
+        ));
+    }
+    Ok(name)
 }
 
 /// Reads the value of a variable for a field with this schema. If the field is a text, its value is `text` unchanged;

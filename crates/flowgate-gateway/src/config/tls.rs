@@ -30,24 +30,24 @@ impl GatewayConfig {
     pub fn certificate_notes(&self) -> Vec<String> {
         let Some(tls) = &self.tls else { return Vec::new() };
         let page = self.webhook.iter().filter_map(|webhook| webhook.page.as_deref());
-        let redirect = self.login.iter().map(|login| login.redirect.as_str());
-        let stated = page.map(|url| ("approvals.page", url));
-        let stated = stated.chain(redirect.map(|url| ("login.oidc.redirect", url)));
-        let hosts = stated.filter_map(|(setting, url)| {
-            let url = url::Url::parse(url).ok().filter(|url| url.scheme() == "https")?;
+        let page = page.map(|url| ("approvals.page", url));
+        let redirect = self.login.iter().map(|login| ("login.oidc.redirect", login.redirect.as_str()));
+        let mut notes = Vec::new();
+        for (setting, url) in page.chain(redirect) {
+            // Only an address with https:// needs a certificate.
+            let Some(url) = url::Url::parse(url).ok().filter(|url| url.scheme() == "https") else { continue };
+            let Some(host) = url.host_str() else { continue };
             // An IPv6 address has brackets in a URL, and none in a certificate.
-            let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
-            (!tls.is_for_host(&host)).then_some((setting, host))
-        });
-        hosts
-            .map(|(setting, host)| {
-                format!(
+            let host = host.trim_matches(['[', ']']);
+            if !tls.is_for_host(host) {
+                notes.push(format!(
                     "tls.certificate: {} is not for {host}, the host of `{setting}`: unless a proxy in front of the gateway has a certificate for it, \
                      browsers refuse the connection; use a certificate for this host",
                     tls.files.certificate.display()
-                )
-            })
-            .collect()
+                ));
+            }
+        }
+        notes
     }
 }
 

@@ -111,8 +111,9 @@ impl Database {
                 // that key. If turns may be lost (?4 = 1), the row of this log is also replaced, with a new `after`.
                 let sql =
                     "DELETE FROM audit_logs WHERE (log <> ?1 OR ?4 = 1) AND (log = ?1 OR key = ?2 OR ?3 = 0)";
-                let flags = (i64::from(is_shared), i64::from(has_lost_lines));
-                tx.execute(sql, &[(&log).into(), (&key).into(), flags.0.into(), flags.1.into()]).await?;
+                let (is_shared, has_lost_lines) = (i64::from(is_shared), i64::from(has_lost_lines));
+                let values = [(&log).into(), (&key).into(), is_shared.into(), has_lost_lines.into()];
+                tx.execute(sql, &values).await?;
                 // `after` is the number of the newest conversation that is older than the log. SQLite needs the `WHERE`
                 // to parse `ON CONFLICT` after a `SELECT`.
                 let sql = "INSERT INTO audit_logs (log, key, seq, hash, after) \

@@ -184,6 +184,7 @@ impl Admission {
                 // Called without the lock, since the caller writes to the log. The next iteration looks for a place
                 // again.
                 AdmissionStep::Close(_) => closed(),
+                // Unreachable: a free place was returned above.
                 AdmissionStep::Free => {}
             }
         }
@@ -307,8 +308,8 @@ impl OpenConnections {
             None => {
                 // No connection may be closed yet. Returns when the first one may be, if the server waits for any.
                 let others = self.unprotected.values().filter(|connection| may_close(connection));
-                let waiting = others.filter_map(|connection| connection.waiting);
-                AdmissionStep::Wait(waiting.min().map(|since| since + EVICTION_TIMEOUT))
+                let earliest = others.filter_map(|connection| connection.waiting).min();
+                AdmissionStep::Wait(earliest.map(|since| since + EVICTION_TIMEOUT))
             }
         }
     }

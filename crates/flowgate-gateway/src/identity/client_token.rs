@@ -92,35 +92,38 @@ impl ClientToken {
             input.insert(parameter.clone(), parameter_value(value).ok_or(TokenRefusal::Input)?);
         }
         if let Some(claim) = &self.groups {
-            // A caller without the claim is in no group.
-            let groups = match claims.get(claim) {
-                None => Vec::new(),
-                Some(value) => match parameter_value(value) {
-                    Some(Value::Array(groups)) => groups,
-                    _ => return Err(TokenRefusal::Input),
-                },
-            };
-            let groups = groups.iter().filter_map(Value::as_str).map(|group| format!("{GROUP}{group}"));
-            input.insert(GROUPS.to_owned(), groups.collect());
+            input.insert(GROUPS.to_owned(), Self::group_parameter(claims, claim)?);
         }
         let issuer = &self.issuer.settings.issuer;
         // The beginning of the subject, for people who read names of conversations; `_` replaces unusual characters.
-        let shown: String = subject
+        let readable_start: String = subject
             .chars()
             .take(SHOWN)
             .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@') { c } else { '_' })
             .collect();
         // The digest of the parts distinguishes callers whose subjects have the same beginning.
-        let id = |parts: Value| {
+        let id_of = |parts: Value| {
             let digest = Sha256::digest(parts.to_string());
             let digest = digest.first_chunk::<16>().copied().unwrap_or_default();
-            format!("{PREFIX}{shown}-{}", random::hex(&digest))
+            format!("{PREFIX}{readable_start}-{}", random::hex(&digest))
         };
         Ok(TokenCaller {
-            id: id(serde_json::json!([issuer, subject, input])),
-            account: id(serde_json::json!([issuer, subject])),
+            id: id_of(serde_json::json!([issuer, subject, input])),
+            account: id_of(serde_json::json!([issuer, subject])),
             input,
         })
+    }
+
+    /// Returns the value of the parameter [`GROUPS`]: the names of the groups in the claim `claim`, each after
+    /// [`GROUP`].
+    fn group_parameter(claims: &TokenClaims, claim: &str) -> Result<Value, TokenRefusal> {
+        let groups = match claims.get(claim).map(parameter_value) {
+            // A caller without the claim is in no group.
+            None => Vec::new(),
+            Some(Some(Value::Array(groups))) => groups,
+            Some(_) => return Err(TokenRefusal::Input),
+        };
+        Ok(groups.iter().filter_map(Value::as_str).map(|group| format!("{GROUP}{group}")).collect())
     }
 }
 

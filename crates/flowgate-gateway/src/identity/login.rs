@@ -18,7 +18,7 @@ use url::form_urlencoded::byte_serialize;
 use super::issuer::IssuerDescription;
 use super::login_identity::LoginIdentity;
 use super::pending_logins::{LoginParty, LoginSecrets, PendingLogins};
-use super::token::{TokenRefusal, UnverifiedToken};
+use super::token::{TokenClaims, TokenRefusal, UnverifiedToken};
 use crate::config::LoginSettings;
 use crate::log::OperatorLog;
 
@@ -122,34 +122,50 @@ impl LoginSettings {
             ));
         }
         let description = self.issuer.recent_description().await.map_err(LoginFailure::Issuer)?;
-        let configured = &self.issuer.settings.issuer;
-        // The code of another issuer must not be sent to this one.
-        let is_named = description.has("authorization_response_iss_parameter_supported");
-        match returned.issuer {
-            Some(issuer) if issuer != configured => {
-                return Err(LoginFailure::Request(
-                    "an issuer other than that of [login.oidc] has answered the login (`iss`): check the \
-                    address of the link",
-                ));
-            }
-            None if is_named => {
-                return Err(LoginFailure::Request(
-                    "the issuer did not name itself in its answer (`iss`), although its description says that \
-                    it does: begin again",
-                ));
-            }
-            _ => {}
-        }
+        self.check_answering_issuer(&description, returned.issuer)?;
         // An issuer that refuses the login sends no code.
         let no_code = "the issuer has refused the login: see the log of the issuer";
         let code = returned.code.ok_or(LoginFailure::Request(no_code))?;
-        // Exchanges the code for an ID token, and verifies the token.
         let token = self.exchange(&description, code, &secrets).await?;
+        let claims = self.verified_claims(&token, &secrets.nonce, log).await?;
+        LoginIdentity::read(&claims, self).map_err(LoginFailure::Issuer)
+    }
+
+    /// Checks that the issuer of the configuration has answered the login, since the code of another issuer must not be
+    /// sent to this one. `named` is the issuer that the answer names.
+    fn check_answering_issuer(
+        &self,
+        description: &IssuerDescription,
+        named: Option<&str>,
+    ) -> Result<(), LoginFailure> {
+        let configured = &self.issuer.settings.issuer;
+        let must_name_itself = description.has("authorization_response_iss_parameter_supported");
+        match named {
+            Some(issuer) if issuer != configured => Err(LoginFailure::Request(
+                "an issuer other than that of [login.oidc] has answered the login (`iss`): check the \
+                address of the link",
+            )),
+            None if must_name_itself => Err(LoginFailure::Request(
+                "the issuer did not name itself in its answer (`iss`), although its description says that \
+                it does: begin again",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Verifies an ID token, which must have been made for this gateway and for the login with this `nonce`, and
+    /// returns its claims.
+    async fn verified_claims(
+        &self,
+        token: &str,
+        nonce: &str,
+        log: &OperatorLog,
+    ) -> Result<TokenClaims, LoginFailure> {
         let refused = |why: TokenRefusal| {
             let advice = refusal_advice(why, &self.issuer.settings.name);
             LoginFailure::Issuer(format!("the ID token is refused: {why}; {advice}"))
         };
-        let unverified = UnverifiedToken::read(&token).map_err(refused)?;
+        let unverified = UnverifiedToken::read(token).map_err(refused)?;
         let audiences = vec![self.client_id.as_str()];
         let claims = self.issuer.verify(&unverified, audiences, log).await.map_err(refused)?;
         // `azp` names the party for which the token was made: it must be this gateway. A token with several audiences
@@ -162,10 +178,10 @@ impl LoginSettings {
             _ => {}
         }
         // The token must be the one of this login.
-        if claims.text("nonce") != Some(secrets.nonce.as_str()) {
+        if claims.text("nonce") != Some(nonce) {
             return Err(refused(TokenRefusal::Nonce));
         }
-        LoginIdentity::read(&claims, self).map_err(LoginFailure::Issuer)
+        Ok(claims)
     }
 
     /// Exchanges the code of the login with these secrets for an ID token, which is not verified yet.
@@ -217,6 +233,11 @@ impl LoginSettings {
             Err("the exchange of the code failed because of a bug in the gateway: report it".to_owned())
         });
         let (status, text) = answered.map_err(LoginFailure::Issuer)?;
+        Self::id_token_in(status, &text)
+    }
+
+    /// Returns the ID token in the issuer's answer to a code, which has this HTTP status and this text.
+    fn id_token_in(status: u16, text: &str) -> Result<String, LoginFailure> {
         if status != 200 {
             let why = format!(
                 "the issuer answered the code with the HTTP status {status}: check `client-id`, the secret and `redirect` in [login.oidc]"
@@ -225,7 +246,7 @@ impl LoginSettings {
             let is_refused = (400..500).contains(&status);
             return Err(if is_refused { LoginFailure::Code(why) } else { LoginFailure::Issuer(why) });
         }
-        let answer = json::parse(&text, Numbers::Any).ok();
+        let answer = json::parse(text, Numbers::Any).ok();
         let token = answer.as_ref().and_then(|answer| answer.get("id_token")).and_then(Value::as_str);
         token.map(str::to_owned).ok_or_else(|| {
             LoginFailure::Issuer(

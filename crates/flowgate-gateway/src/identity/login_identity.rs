@@ -61,26 +61,30 @@ impl LoginIdentity {
                 in `name-claim`"
             ));
         }
-        let groups = match claims.get(groups_claim) {
-            None => Vec::new(),
+        let groups = Self::read_groups(claims, groups_claim)?;
+        let issuer = issuer.settings.issuer.clone();
+        Ok(Self { issuer, subject, name: name.to_owned(), groups, expires: claims.expires })
+    }
+
+    /// Reads the groups of the person from the claim `groups_claim`; a token without the claim names no groups.
+    fn read_groups(claims: &TokenClaims, groups_claim: &str) -> Result<Vec<String>, String> {
+        match claims.get(groups_claim) {
+            None => Ok(Vec::new()),
             Some(Value::Array(all)) if all.len() <= MAX_GROUPS => {
                 let groups = all.iter().map(|group| group.as_str().filter(|text| is_usable(text)));
+                // `None` if one of the groups is not usable.
                 let groups: Option<Vec<&str>> = groups.collect();
                 let groups = groups.ok_or_else(|| {
                     format!(
                         "a group in the claim `{groups_claim}` is not a string of at most 256 printable bytes: rename the group at the issuer"
                     )
                 })?;
-                groups.into_iter().map(str::to_owned).collect()
+                Ok(groups.into_iter().map(str::to_owned).collect())
             }
-            Some(_) => {
-                return Err(format!(
-                    "the claim `{groups_claim}` is not a list of at most 1,000 groups: name another claim with `groups-claim` in [login.oidc]"
-                ));
-            }
-        };
-        let issuer = issuer.settings.issuer.clone();
-        Ok(Self { issuer, subject, name: name.to_owned(), groups, expires: claims.expires })
+            Some(_) => Err(format!(
+                "the claim `{groups_claim}` is not a list of at most 1,000 groups: name another claim with `groups-claim` in [login.oidc]"
+            )),
+        }
     }
 
     /// Returns the groups of the person as principals of a lattice of readers, such as `group:finance`.

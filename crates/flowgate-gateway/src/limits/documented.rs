@@ -144,13 +144,12 @@ fn every_reported_limit_is_documented() {
     for source in &sources {
         // Tests report other limits.
         let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        for at in source
-            .match_indices("Limit {\n")
-            .map(|(at, _)| at)
-            .chain(source.match_indices("Bound {\n").map(|(at, _)| at))
-        {
+        let limits = source.match_indices("Limit {\n");
+        let bounds = source.match_indices("Bound {\n");
+        for (at, _) in limits.chain(bounds) {
             // Up to its end: no limit has a brace in its texts.
             let literal = source.get(at..).and_then(|rest| rest.split('}').next()).unwrap_or_default();
+            // The text in quotation marks that follows `prefix`.
             let field = |prefix: &str| {
                 let (_, rest) = literal.split_once(&format!("{prefix}\""))?;
                 rest.split('"').next()
@@ -163,10 +162,9 @@ fn every_reported_limit_is_documented() {
                 None => continue,
             };
             let (_, documented) = rows.get(what).unwrap_or_else(|| panic!("`{what}` is not documented"));
-            assert!(
-                *documented == setting || setting == "none" && documented.starts_with("none"),
-                "{what}: {setting} is not {documented}"
-            );
+            // After `none`, the table may explain why there is no setting.
+            let is_documented = *documented == setting || setting == "none" && documented.starts_with("none");
+            assert!(is_documented, "{what}: {setting} is not {documented}");
             found += 1;
         }
     }

@@ -102,12 +102,14 @@ impl McpExchange<'_> {
                 (Some(name), action)
             }
             None => {
-                (message.get("id").filter(|id| is_generated_id(Some(id))), message.pointer("/result/action"))
+                let name = message.get("id").filter(|id| is_generated_id(Some(id)));
+                (name, message.pointer("/result/action"))
             }
         };
+        let name = name.and_then(Value::as_str)?;
         let McpRequest { client, server, conversation, .. } = self.request;
-        let question = name.and_then(Value::as_str).and_then(|name| session.question(&server.name, name));
-        let ask = question.map(|question| session.conversation.approval_request(question))?;
+        let question = session.question(&server.name, name)?;
+        let ask = session.conversation.approval_request(question);
         let decision = elicited_decision(action);
         let decided = AuditEvent::Decided {
             conversation: conversation.clone(),

@@ -83,7 +83,9 @@ impl McpExchange<'_> {
             Err(_) => routes.record_taken_back(events),
         }
         drop(locked);
-        outcome.and_then(|(actions, _)| recorded.map(|()| actions))
+        let (actions, _) = outcome?;
+        recorded?;
+        Ok(actions)
     }
 
     /// Judges an input of the locked conversation `session`: checks whether the conversation may receive it, updates

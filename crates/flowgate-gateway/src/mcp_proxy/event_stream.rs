@@ -72,6 +72,7 @@ impl EventStream {
             if let Some(message) = self.waiting.pop_front() {
                 return Ok(Some(message));
             }
+            // The outer result says whether `stop` has ended the wait, and the inner one whether the stream broke off.
             let Some(bytes) = stop.wait_for(self.bytes.next()).await?? else { return Ok(None) };
             // Checked here as well, since `wait_for` prefers bytes that have arrived: a server that sends comments all
             // the time could otherwise hold an abandoned request open.

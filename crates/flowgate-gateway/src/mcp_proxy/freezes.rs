@@ -53,15 +53,16 @@ impl McpExchange<'_> {
                 continue;
             };
             let message: Value = serde_json::from_str(text).unwrap_or_default();
-            match self.routes.freeze_of(self.request, &freeze_name(&message)).await {
-                None => allowed.push(action),
-                Some(why) => {
-                    // A notification or a response is dropped silently: nobody waits for an answer to it.
-                    let id = message.get("id").filter(|_| message.get("method").is_some());
-                    let unsent = id.map(|id| ProxyEvent::Unsent { id: id.clone(), why });
-                    allowed
-                        .extend(unsent.map(|unsent| self.hand_to_proxy(session, unsent)).unwrap_or_default());
-                }
+            let Some(why) = self.routes.freeze_of(self.request, &freeze_name(&message)).await else {
+                allowed.push(action);
+                continue;
+            };
+            // A request has a method and an id. A notification or a response is dropped silently: nobody waits for an
+            // answer to it.
+            let request_id = message.get("id").filter(|_| message.get("method").is_some());
+            if let Some(id) = request_id {
+                let unsent = ProxyEvent::Unsent { id: id.clone(), why };
+                allowed.extend(self.hand_to_proxy(session, unsent));
             }
         }
         *actions = allowed;

@@ -173,13 +173,13 @@ impl McpExchange<'_> {
             }
         }
         let McpRequest { client, conversation, .. } = self.request;
+        let reached_limit = if request_count > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED };
         self.routes.log.limit(&Limit {
             what: "messages of one stream of a server",
             effect: "the stream was ended; its client may ask for another",
             setting: None,
             advice: Some("check why the server sends so many messages"),
-            most: u64::try_from(if request_count > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED })
-                .unwrap_or(u64::MAX),
+            most: u64::try_from(reached_limit).unwrap_or(u64::MAX),
             client: &client.spec.name,
             conversation: Some(conversation),
         });

@@ -145,15 +145,15 @@ impl ModelRoutes {
     }
 
     /// Does the part of [`Self::receive_with`] that follows the authentication of `caller`: finds the server, takes the
-    /// request from the quota, takes a place in the limit `bound` by `place`, and finds the conversation. A request for
-    /// a server that the client may not use costs no quota. The returned request keeps `trace_parent`, the client's
-    /// span, and `refused`, with which a later refusal is recorded.
+    /// request from the quota, takes a place in the limit `bound` by `take_place`, and finds the conversation. A
+    /// request for a server that the client may not use costs no quota. The returned request keeps `trace_parent`, the
+    /// client's span, and `refused`, with which a later refusal is recorded.
     async fn admit_message(
         &self,
         server: &str,
         headers: &HeaderMap,
         caller: Caller,
-        (bound, place): (ClientLimit, impl FnOnce(&Arc<ClientState>) -> Option<ClientPlace>),
+        (bound, take_place): (ClientLimit, impl FnOnce(&Arc<ClientState>) -> Option<ClientPlace>),
         (trace_parent, refused): (Option<SpanContext>, RefusedRequest),
     ) -> Result<McpRequest, HttpReply> {
         let client = Arc::clone(&caller.client);
@@ -176,7 +176,7 @@ impl ModelRoutes {
         if let Err(refusal) = self.take_request(limits, named.as_deref()).await {
             return Err(refusal.add_to(error_reply(refusal.status, &refusal.message)));
         }
-        let Some(place) = place(&client) else {
+        let Some(place) = take_place(&client) else {
             self.log_client_limit(&client, named.as_deref(), bound);
             return Err(error_reply(StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS).mark_logged());
         };

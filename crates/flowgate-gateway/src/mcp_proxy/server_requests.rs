@@ -91,22 +91,7 @@ impl<'e> McpExchange<'e> {
         // The name by which a freeze stops the call and, later, its answer.
         self.called = freeze_name(&message);
         let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
-            // The notification that cancels a request names it; no other notification has this field.
-            if let Some(cancelled) = message.pointer("/params/requestId") {
-                routes.cancel(cancelled);
-            }
-            // A notification has no answer, and is sent even if the client has disconnected. If the server answers
-            // nevertheless, the answer is ignored.
-            let mut stop = StopSignal::default();
-            // When the gateway shuts down, the notification has only a little time left.
-            let is_late = async {
-                routes.closing.cancelled().await;
-                sleep(NOTIFICATION_GRACE).await;
-            };
-            tokio::select! {
-                _ = upstream.send(text, &headers, &mut stop) => {}
-                () = is_late => {}
-            }
+            self.send_without_answer(text, &message, &headers).await;
             return Ok(Vec::new());
         };
         let running = routes.pending.begin(id);
@@ -138,6 +123,26 @@ impl<'e> McpExchange<'e> {
             actions.extend(self.apply_event(ProxyEvent::Failed { id: id.clone(), why }).await?);
         }
         Ok(actions)
+    }
+
+    /// Sends the notification or response `text` to the server, even if the client has disconnected. `message` is the
+    /// parsed text. If the server answers nevertheless, the answer is ignored.
+    async fn send_without_answer(&self, text: String, message: &Value, headers: &[(String, String)]) {
+        let routes = self.routes;
+        // The notification that cancels a request names it; no other notification has this field.
+        if let Some(cancelled) = message.pointer("/params/requestId") {
+            routes.cancel(cancelled);
+        }
+        let mut stop = StopSignal::default();
+        // When the gateway shuts down, the message has only a little time left.
+        let is_late = async {
+            routes.closing.cancelled().await;
+            sleep(NOTIFICATION_GRACE).await;
+        };
+        tokio::select! {
+            _ = self.request.server.upstream.send(text, headers, &mut stop) => {}
+            () = is_late => {}
+        }
     }
 
     /// Creates the signal that ends the wait for the answer to a request when the client disconnects or cancels the
@@ -226,11 +231,12 @@ impl<'e> McpExchange<'e> {
                 continue;
             }
             // In a listening stream, all messages before the answer belong to the subscription.
-            let (actions, problem) =
-                match matches!(self.request.place, ClientPlace::ListeningStream(_)) && !is_answer {
-                    true => self.handle_stream_message(id, &message, &event).await?,
-                    false => self.handle_server_message(id, event).await?,
-                };
+            let is_of_subscription =
+                matches!(self.request.place, ClientPlace::ListeningStream(_)) && !is_answer;
+            let (actions, problem) = match is_of_subscription {
+                true => self.handle_stream_message(id, &message, &event).await?,
+                false => self.handle_server_message(id, event).await?,
+            };
             if is_answer || problem.is_some() {
                 return Ok((actions, problem));
             }

@@ -73,6 +73,7 @@ impl McpExchange<'_> {
         actions: &mut Vec<ProxyAction>,
     ) -> Result<(), RequestError> {
         let McpRequest { client, server, .. } = self.request;
+        // The tool of this server with this name, whose description has this digest.
         let offer = |tool: &str, digest: &str| {
             let (server, tool, digest) = (server.name.clone(), tool.to_owned(), digest.to_owned());
             ServerTool { server, tool, digest }
@@ -83,8 +84,10 @@ impl McpExchange<'_> {
             _ => Vec::new(),
         });
         self.note_listed(listed);
-        // The number of tools that people are asked about, and the approved tools if they differ from the listed ones.
-        let (mut proposed, mut conflicting_pins) = (0, None);
+        // The number of tools that people are asked about.
+        let mut proposed = 0;
+        // The approved tools, if they differ from the listed ones.
+        let mut conflicting_pins = None;
         for action in actions.iter() {
             match action {
                 ProxyAction::Pins(pins) => {

@@ -330,7 +330,7 @@ async fn read_answer(
                 `key-from`, `key-file` or `oauth` in [mcp]",
             );
         }
-        // An HTTP error may still have an answer in its body.
+        // The answer is one JSON message, which an HTTP error may have in its body as well.
         _ if content.starts_with("application/json") && !expects_stream => {
             let mut whole = Vec::new();
             while let Some(part) = stop.wait_for(bytes.next()).await?? {

@@ -38,14 +38,16 @@ impl ModelRoutes {
             .filter(|(_, tenant)| person.sees_tenant(tenant))
             .collect();
         let is_chosen = |client: &str| query.text("client").is_none_or(|chosen| chosen == client);
-        // `before` is the number of the last conversation that was examined, whether or not it is listed. `is_end` says
-        // that no older conversation is stored.
-        let (mut listed, mut is_end) = (Vec::new(), false);
+        // `before` is the number of the last conversation that was examined, whether or not it is listed.
+        let mut listed = Vec::new();
+        // Whether no older conversation is stored.
+        let mut is_end = false;
         for _ in 0..MAX_QUERIES {
             let read = self.approvals.store.newest_conversations(before, CHUNK).await;
             let read = read.map_err(|error| HttpReply::of_database_error(&error))?;
             is_end = i64::try_from(read.len()).is_ok_and(|count| count < CHUNK);
             for stored in read {
+                // `None` if the conversation is not listed: the person may not see its tenant, or chose another client.
                 let client = clients.iter().find(|(name, _)| *name == stored.client && is_chosen(name));
                 if client.is_some() && listed.len() >= PAGE {
                     // This conversation is the first one of the next page.

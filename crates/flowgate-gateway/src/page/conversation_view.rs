@@ -106,11 +106,7 @@ impl ModelRoutes {
             false => None,
         };
         let earlier = earlier.transpose().map_err(|error| HttpReply::of_database_error(&error))?;
-        // Reserves the memory for the replay: for these texts, and for the values of the inputs.
-        let texts = earlier.iter().flat_map(|shown| &shown.texts);
-        let remembered: usize = texts.map(|text| text.text.as_str().len() * MEMORY_OF_A_BYTE).sum();
-        let turns = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes()));
-        let memory = turns.sum::<usize>().saturating_add(remembered);
+        let memory = replay_memory(&journal, earlier.as_ref());
         let memory = self.values.take_for_conversation(memory).map_err(|_| {
             let message = "the gateway has no memory left for this conversation now: try again later";
             HttpReply::detail(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -127,6 +123,15 @@ impl ModelRoutes {
             _memory: memory,
         })))
     }
+}
+
+/// Estimates the memory for the replay of a journal: for the values of its inputs, and for the texts that the client
+/// was shown, if they are needed.
+fn replay_memory(journal: &ConversationJournal, shown: Option<&ShownTexts>) -> usize {
+    let texts = shown.into_iter().flat_map(|shown| &shown.texts);
+    let remembered: usize = texts.map(|text| text.text.as_str().len() * MEMORY_OF_A_BYTE).sum();
+    let turns = journal.inputs.iter().map(|turn| estimated_memory(turn.as_bytes()));
+    turns.sum::<usize>().saturating_add(remembered)
 }
 
 /// Returns the version of a conversation. It changes whenever the view of the conversation can change: with the number

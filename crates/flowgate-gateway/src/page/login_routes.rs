@@ -70,9 +70,11 @@ impl ApprovalService {
         // Other names that an issuer may add, such as `session_state`, are ignored.
         let known = ["state", "code", "iss", "error"];
         let pairs = query.unwrap_or_default().split('&');
-        let pairs: Vec<&str> = pairs
-            .filter(|pair| known.contains(&pair.split_once('=').map_or(*pair, |(name, _)| name)))
-            .collect();
+        let is_known = |pair: &&str| {
+            let name = pair.split_once('=').map_or(*pair, |(name, _)| name);
+            known.contains(&name)
+        };
+        let pairs: Vec<&str> = pairs.filter(is_known).collect();
         let query = Query::read(Some(&pairs.join("&")), &known).map_err(|_| failed(&malformed))?;
         let state = query.text("state").ok_or_else(|| failed(&malformed))?;
         let cookie = named_cookie(headers, cookie_name(login)).unwrap_or_default();

@@ -54,20 +54,7 @@ impl ApprovalService {
         let now = Instant::now();
         self.check_login_failures(address)?;
         if headers.contains_key(LINK_HEADER) {
-            let person = self.take_login_link(headers, now);
-            let person = person.and_then(|name| self.people.find_by_name(&name).map(Arc::clone));
-            let person = person.ok_or_else(|| {
-                self.login_failures.count(address, now);
-                let message = "this login link was used already, is older than five minutes, or was made by an earlier start of the gateway: \
-                    make a new one with `flowgate login-link`, or log in with your key";
-                HttpReply::detail(StatusCode::UNAUTHORIZED, message)
-            })?;
-            return self.begin_session(
-                SessionHolder::Person(person.name.clone()),
-                &person,
-                LIFETIME,
-                headers,
-            );
+            return self.log_in_by_link(headers, address, now);
         }
         let (holder, person, lifetime) = match self.take_login(headers) {
             Some(identity) => {
@@ -99,6 +86,24 @@ impl ApprovalService {
             }
         };
         self.begin_session(holder, &person, lifetime, headers)
+    }
+
+    /// Begins a session of the person whose login link the request carries.
+    fn log_in_by_link(
+        &self,
+        headers: &HeaderMap,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<HttpReply, HttpReply> {
+        let person = self.take_login_link(headers, now);
+        let person = person.and_then(|name| self.people.find_by_name(&name).map(Arc::clone));
+        let person = person.ok_or_else(|| {
+            self.login_failures.count(address, now);
+            let message = "this login link was used already, is older than five minutes, or was made by an earlier start of the gateway: \
+                make a new one with `flowgate login-link`, or log in with your key";
+            HttpReply::detail(StatusCode::UNAUTHORIZED, message)
+        })?;
+        self.begin_session(SessionHolder::Person(person.name.clone()), &person, LIFETIME, headers)
     }
 
     /// Begins a session of `person`, which lasts for `lifetime`. Returns the reply with the secrets of the session and

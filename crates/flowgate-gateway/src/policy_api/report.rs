@@ -24,7 +24,7 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
     // The width of the greatest line number, so that all numbers are aligned.
     let width = lines.len().to_string().len();
     for diagnostic in diagnostics.iter().take(MAX_DIAGNOSTICS) {
-        // Both count from 1.
+        // Line and column count from 1.
         let (line, column) = diagnostic.position(source);
         let (shown, caret) = excerpt(lines.get(line - 1).unwrap_or(&""), column - 1);
         let severity = match diagnostic.severity {

@@ -169,16 +169,7 @@ impl DryRun {
             }
             self.calls += 1;
             let (was, would_be) = (old.judgement.outcome(), new.judgement.outcome());
-            // `recorded` is the verdict that the call had in the conversation. The verdicts are in the order of the
-            // calls, so the search continues after the last verdict that was found. For a call without a verdict, the
-            // search does not advance.
-            let is_its =
-                |verdict: &CallVerdict| verdict.event == old.events_before && verdict.tool == old.call.tool;
-            let mut rest = unmatched.clone();
-            let recorded = rest.find(|verdict| is_its(verdict)).map(|verdict| verdict.outcome);
-            if recorded.is_some() {
-                unmatched = rest;
-            }
+            let recorded = Self::take_recorded(&mut unmatched, old);
             // In watch mode, the conversation ran under another policy, so its verdicts are not compared.
             let differs = self.is_enforced && recorded.is_some_and(|recorded| recorded != was);
             self.differing += usize::from(differs);
@@ -191,6 +182,21 @@ impl DryRun {
             }
         }
         Some(())
+    }
+
+    /// Returns the verdict that a call had in the conversation, if it had one. `unmatched` are the recorded verdicts
+    /// after the last one that was found; they are in the order of the calls. Removes the found verdict and the ones
+    /// before it; for a call without a verdict, removes none.
+    fn take_recorded(
+        unmatched: &mut std::slice::Iter<'_, CallVerdict>,
+        call: &RejudgedCall,
+    ) -> Option<Outcome> {
+        let is_its =
+            |verdict: &&CallVerdict| verdict.event == call.events_before && verdict.tool == call.call.tool;
+        let mut rest = unmatched.clone();
+        let found = rest.find(is_its)?;
+        *unmatched = rest;
+        Some(found.outcome)
     }
 
     /// Returns the result as JSON. `source` and `diagnostics` belong to the edited policy. `counts` are the numbers of

@@ -113,9 +113,12 @@ impl ModelRoutes {
     ) -> Result<StoredConversations, HttpReply> {
         let failed = |error| HttpReply::of_database_error(&error);
         let mut found = Vec::new();
-        // The number of the oldest conversation read so far, the bytes of all journals, the greatest memory of one
-        // conversation, and the number of conversations that began under the present configuration.
-        let (mut before, mut bytes, mut greatest, mut present) = (i64::MAX, 0, 0, 0);
+        // The number of the oldest conversation read so far.
+        let mut before = i64::MAX;
+        // The bytes of all journals, and the greatest memory of one conversation.
+        let (mut bytes, mut greatest) = (0, 0);
+        // The number of conversations that began under the present configuration.
+        let mut present = 0;
         'queries: for _ in 0..MAX_QUERIES {
             let read = self.approvals.store.newest_conversations(before, CHUNK).await.map_err(failed)?;
             let is_end = i64::try_from(read.len()).is_ok_and(|count| count < CHUNK);
@@ -202,11 +205,14 @@ impl StoredConversations {
             };
             if *is_earlier {
                 let (turns, profile) = ((key.as_str(), inputs.as_slice()), profile.clone());
-                let replayed =
-                    conversations::replay_carried_over_recording(&client, turns, profile, &mut |monitor| {
-                        // Its calls had their verdicts under another policy, so none are compared.
-                        at_end(monitor, Vec::new());
-                    });
+                // The calls had their verdicts under another policy, so no verdicts are passed on for comparison.
+                let mut without_verdicts = |monitor: &Monitor| at_end(monitor, Vec::new());
+                let replayed = conversations::replay_carried_over_recording(
+                    &client,
+                    turns,
+                    profile,
+                    &mut without_verdicts,
+                );
                 match replayed {
                     Ok(()) => {
                         counts.replayed += 1;

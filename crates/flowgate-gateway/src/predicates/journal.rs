@@ -111,7 +111,7 @@ impl PredicateJournal {
     ) -> Result<Value, String> {
         let mut state = self.state();
         // `None` means that this is a replay, or that no turn has begun.
-        let Some(left) = state.left else {
+        let Some(time_left) = state.left else {
             let recorded = state.replayed.get_mut(&question_key(name, arguments));
             // The last answer is not removed, since the replay may ask the question more often.
             let next = recorded.and_then(|answers| {
@@ -122,7 +122,7 @@ impl PredicateJournal {
         // Not locked while the source is asked, which can take seconds.
         drop(state);
         let begun = Instant::now();
-        let outcome = match left.min(ANSWER_TIME) {
+        let outcome = match time_left.min(ANSWER_TIME) {
             Duration::ZERO => Err(format!(
                 "the extern predicates of this turn have used up their {} seconds together: make their services answer faster, or ask them in fewer rules",
                 TURN_TIME.as_secs()
@@ -130,8 +130,9 @@ impl PredicateJournal {
             time => run_blocking(|| answer(time)),
         };
         let mut state = self.state();
-        state.left = Some(left.saturating_sub(begun.elapsed()));
+        state.left = Some(time_left.saturating_sub(begun.elapsed()));
         let (name, arguments) = (name.to_owned(), arguments.to_vec());
+        // The cause of a failure is only for the operator's log: the policy and the record receive `NO_ANSWER`.
         let recorded = outcome.map_err(|why| {
             if state.failures.len() < MAX_FAILURES {
                 state.failures.push((name.clone(), why));

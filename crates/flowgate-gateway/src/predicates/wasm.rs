@@ -75,6 +75,7 @@ impl WasmPredicateSource {
                 import.name()
             ));
         }
+        // Whether the module exports a function of this name that has these parameters and this one result.
         let exports_function = |export: &str, takes: &[ValType], returns: &ValType| {
             let Some(ExternType::Func(function)) = module.get_export(export) else { return false };
             function.params().len() == takes.len()

@@ -133,17 +133,9 @@ impl ModelRoutes {
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         let (expires, limits) = request.check(&client.spec, now).map_err(|why| bad(&why))?;
         // Checked before the audit log records the key: otherwise it would record a key that is not made.
-        let store = self.sessions.store();
-        let keys = store.virtual_keys(Some(&client.spec.tenant)).await.map_err(database_error_reply)?;
-        let names = keys.iter().filter(|key| key.client == client.spec.name).map(|key| key.name.as_str());
-        let names: Vec<&str> = names.collect();
-        if names.contains(&request.name.as_str()) {
-            return Err(self.refuse_key(&client.spec, AddedKey::NameTaken));
-        }
-        if names.len() >= MAX_KEYS {
-            return Err(self.refuse_key(&client.spec, AddedKey::Full));
-        }
+        self.check_other_keys(&client.spec, &request.name).await?;
         // Draws the key, records it, and stores it.
+        let store = self.sessions.store();
         let no_random = |_| database_error_reply(DatabaseError::NoRandomBytes);
         let text = VirtualKeyText::generate().map_err(no_random)?;
         let id = random::hex(&random::bytes::<8>().map_err(no_random)?);
@@ -192,6 +184,21 @@ impl ModelRoutes {
             "expires": expires,
         });
         Ok(HttpReply::json(StatusCode::OK, &made).with_header(header::CACHE_CONTROL.as_str(), "no-store"))
+    }
+
+    /// Checks that the client has no key with the name `name`, and may have one more key.
+    async fn check_other_keys(&self, client: &ClientSettings, name: &str) -> Result<(), HttpReply> {
+        let store = self.sessions.store();
+        let keys = store.virtual_keys(Some(&client.tenant)).await.map_err(database_error_reply)?;
+        let names = keys.iter().filter(|key| key.client == client.name).map(|key| key.name.as_str());
+        let names: Vec<&str> = names.collect();
+        if names.contains(&name) {
+            return Err(self.refuse_key(client, AddedKey::NameTaken));
+        }
+        if names.len() >= MAX_KEYS {
+            return Err(self.refuse_key(client, AddedKey::Full));
+        }
+        Ok(())
     }
 
     /// Returns the reply to a request for a key that is not made, because of `outcome`: its name is taken, or the

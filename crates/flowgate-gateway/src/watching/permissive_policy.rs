@@ -52,7 +52,8 @@ pub(crate) fn load(
         Err(invalid) => return Err(unwatchable(&load_with("\n").err().unwrap_or(invalid))),
     };
     // The removal of statements by their first words may have missed one.
-    match stops_something(&permissive, policy) {
+    let still_stops = stops_something(&permissive, policy);
+    match still_stops {
         false => Ok(permissive),
         true => Err("the policy cannot be watched: a requirement or a rule is written in a form that watch mode does not \
             recognise; begin each statement at the start of a line, or set mode = \"enforce\""

@@ -163,6 +163,7 @@ impl Watcher {
         };
         let objection = self.push(running, event, entry);
         let verdict = WatchedVerdict::of_text(subject, tool.as_deref(), objection.as_deref());
+        // A description to which the policy does not object has no verdict.
         (objection.is_some() || subject != WatchedSubject::Description).then_some(verdict)
     }
 

@@ -31,22 +31,9 @@ impl Conversation {
     pub fn approval_request(&self, question: &Question) -> ApprovalRequest {
         let judgement = question.judgement();
         let call = question.call();
-        // Returns the excerpt of a region; `label` has the phrases of its label that exceed the requirement.
-        let excerpt = |(region, label): &(trace::Region, Vec<String>)| {
-            let event = self.monitor.trace().event(region.event)?;
-            let document = &event.document;
-            let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
-            // Of a list or a map, only the structure contributed the label; its contents may carry more.
-            let is_scalar = matches!(document.node(node)?.content, trace::NodeContent::Scalar(_));
-            let value =
-                if is_scalar { document.to_value(node) } else { Value::String("(the structure)".to_owned()) };
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let text = text.chars().take(MAX_EXCERPT_CHARS).collect();
-            let source = self.excerpt_source(event);
-            Some(Excerpt { region: region.clone(), source, label: label.clone(), text })
-        };
         let mut excerpts: Vec<Excerpt> = Vec::new();
-        for excerpt in judgement.reasons.iter().flat_map(|reason| &reason.regions).filter_map(excerpt) {
+        for (region, label) in judgement.reasons.iter().flat_map(|reason| &reason.regions) {
+            let Some(excerpt) = self.excerpt_of(region, label) else { continue };
             if !excerpts.contains(&excerpt) {
                 excerpts.push(excerpt);
             }
@@ -88,6 +75,22 @@ impl Conversation {
         }
     }
 
+    /// Returns the excerpt of a region; `None` if the trace does not have the region. `label` has the phrases of its
+    /// label that exceed the requirement.
+    fn excerpt_of(&self, region: &trace::Region, label: &[String]) -> Option<Excerpt> {
+        let event = self.monitor.trace().event(region.event)?;
+        let document = &event.document;
+        let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
+        // Of a list or a map, only the structure contributed the label; its contents may carry more.
+        let is_scalar = matches!(document.node(node)?.content, trace::NodeContent::Scalar(_));
+        let value =
+            if is_scalar { document.to_value(node) } else { Value::String("(the structure)".to_owned()) };
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = text.chars().take(MAX_EXCERPT_CHARS).collect();
+        let source = self.excerpt_source(event);
+        Some(Excerpt { region: region.clone(), source, label: label.to_vec(), text })
+    }
+
     /// Describes for a person what an event is, such as `the answer of read_mail`. The description may name the tool:
     /// the label of a call flows to the label of its answer, so a reader of the answer may know the tool.
     fn excerpt_source(&self, event: &trace::Event) -> String {
@@ -109,18 +112,21 @@ impl Conversation {
         if reason.regions.is_empty() || matches!(reason.kind, ReasonKind::Rule | ReasonKind::RuleError) {
             return decided;
         }
-        let regions = reason.regions.iter().map(|(region, _)| {
-            let document = self.monitor.trace().event(region.event).map(|event| &event.document);
-            let region_label = document.and_then(|document| {
-                let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
-                // `label_of` covers everything in the region. The lists and maps around the region show that it exists,
-                // so their own labels count as well. The labels of their other contents do not.
-                let enclosing = document.enclosing(node).filter_map(|node| document.node(node));
-                Some(enclosing.fold(document.label_of(node), |label, node| label.join(&node.label)))
-            });
+        let region_labels = reason.regions.iter().map(|(region, _)| {
             // A region that the trace does not have counts as top.
-            region_label.unwrap_or_else(|| self.monitor.policy().space().top())
+            self.region_label(region).unwrap_or_else(|| self.monitor.policy().space().top())
         });
-        regions.fold(Label::BOTTOM, |joined, label| joined.join(&label))
+        region_labels.fold(Label::BOTTOM, |joined, label| joined.join(&label))
+    }
+
+    /// Returns the join of the labels of a region, with all it contains, and of the lists and maps around it; `None` if
+    /// the trace does not have the region.
+    fn region_label(&self, region: &trace::Region) -> Option<Label> {
+        let document = &self.monitor.trace().event(region.event)?.document;
+        let node = (0..document.nodes().len()).find(|node| document.path(*node) == region.path)?;
+        // `label_of` covers everything in the region. The lists and maps around the region show that it exists, so
+        // their own labels count as well. The labels of their other contents do not.
+        let enclosing = document.enclosing(node).filter_map(|node| document.node(node));
+        Some(enclosing.fold(document.label_of(node), |label, node| label.join(&node.label)))
     }
 }

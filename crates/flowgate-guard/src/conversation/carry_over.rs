@@ -91,7 +91,8 @@ impl Conversation {
                 Input::Sent { kept, certain, rest, seen, sources } => {
                     self.carry_chat(client, history, (*kept, *certain), (rest, sources, seen))?;
                 }
-                // The client continued a turn that waited for a person: its chat, and what it wrote to continue.
+                // The client continued a turn that waited for a person: its chat, and what it wrote to continue. All
+                // kept messages are certain; for the new ones, no sources and no quotations are recorded.
                 Input::Resumed { kept, new } => {
                     self.carry_chat(
                         client,
@@ -298,7 +299,9 @@ impl Conversation {
             self.monitor.push_generated(TraceEntry::from(written), label)?;
         }
         self.labels.record_carried_step(&label);
-        let (mut step_calls, mut ids) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
+        let mut step_calls = Vec::with_capacity(calls.len());
+        // The ids of the calls in the trace of this conversation.
+        let mut ids = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
             let tool = match tools.get(index) {
                 Some((Some(server), name)) => Tool::of(server, name),

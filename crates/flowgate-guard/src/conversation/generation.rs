@@ -62,25 +62,8 @@ impl Conversation {
         } else {
             level.label
         };
-        if let Some(screener) = self.settings.method.screener() {
-            let nonce = self.settings.key.nonce(self.numbers.screenings());
-            // The view for the screener: `names` are the regions that a step at `label` would not be shown.
-            let View { request, names, .. } =
-                self.view_builder(Some((&nonce, self.clearance.screener))).build(label);
-            let may_ask = !names.is_empty() && label.flows_to(&self.clearance.screener);
-            // If the screener cannot be asked about what is hidden, all of it counts as needed.
-            if !may_ask && (!names.is_empty() || names.omitted_label().is_some()) {
-                let label = self.needed_label(&names, None);
-                let label = self.labels.take_chosen().unwrap_or(label);
-                return Some(self.show_screened(label));
-            }
-            if !names.is_empty() {
-                let region_names = names.all().iter().map(|hidden| hidden.name.clone()).collect();
-                let request = Arc::unwrap_or_clone(request).without_reasoning();
-                let question = screener.question(TaggedChat { request, nonce, names: region_names });
-                self.phase = ConversationPhase::Screening(names);
-                return Some(Need::Screen(question));
-            }
+        if let Some(need) = self.screen(label) {
+            return Some(need);
         }
         // A label that the caller has chosen (`choose_label`) replaces the method's label.
         if let Some(label) = self.labels.take_chosen() {
@@ -89,6 +72,32 @@ impl Conversation {
         // If the method judges drafts, a message that was written above the base label is a draft.
         self.step.set_draft(self.drafts.is_some() && label != *self.labels.base());
         Some(self.show(label))
+    }
+
+    /// Asks the method's screener which of the regions that are hidden at `label` the step needs. If the screener
+    /// cannot be asked about them, shows the model a view with all of them instead. Returns `None` if the method has no
+    /// screener, or nothing is hidden at `label`.
+    fn screen(&mut self, label: Label) -> Option<Need> {
+        let screener = self.settings.method.screener()?;
+        let nonce = self.settings.key.nonce(self.numbers.screenings());
+        // The view for the screener: `names` are the regions that a step at `label` would not be shown.
+        let View { request, names, .. } =
+            self.view_builder(Some((&nonce, self.clearance.screener))).build(label);
+        let may_ask = !names.is_empty() && label.flows_to(&self.clearance.screener);
+        // If the screener cannot be asked about what is hidden, all of it counts as needed.
+        if !may_ask && (!names.is_empty() || names.omitted_label().is_some()) {
+            let label = self.needed_label(&names, None);
+            let label = self.labels.take_chosen().unwrap_or(label);
+            return Some(self.show_screened(label));
+        }
+        if names.is_empty() {
+            return None;
+        }
+        let region_names = names.all().iter().map(|hidden| hidden.name.clone()).collect();
+        let request = Arc::unwrap_or_clone(request).without_reasoning();
+        let question = screener.question(TaggedChat { request, nonce, names: region_names });
+        self.phase = ConversationPhase::Screening(names);
+        Some(Need::Screen(question))
     }
 
     /// Returns the greatest label that flows to `label` and to the clearance of the model.

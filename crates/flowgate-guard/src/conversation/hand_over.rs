@@ -170,18 +170,21 @@ impl Conversation {
         event_of: impl Fn(&CallOutcome) -> Option<EventId>,
         id: &str,
     ) -> Option<(usize, usize, EventId)> {
-        let has_id = |event: &EventId| {
-            let event = self.monitor.trace().event(*event);
+        let has_id = |event: EventId| {
+            let event = self.monitor.trace().event(event);
             // The event of an answer refers to its call.
             let call = event.and_then(|event| event.call).and_then(|call| self.monitor.trace().event(call));
             matches!(call.or(event).map(|call| &call.body), Some(EventBody::Call(call)) if call.id == id)
         };
-        self.items.steps().find_map(|(at, step)| {
-            let calls = step.calls.iter().enumerate();
-            calls
-                .filter_map(|(index, step_call)| Some((at, index, event_of(&step_call.answer)?)))
-                .find(|(_, _, event)| has_id(event))
-        })
+        for (at, step) in self.items.steps() {
+            for (index, step_call) in step.calls.iter().enumerate() {
+                let Some(event) = event_of(&step_call.answer) else { continue };
+                if has_id(event) {
+                    return Some((at, index, event));
+                }
+            }
+        }
+        None
     }
 
     /// Sets the outcome of a call of any step, without an effect on the phase. `item` is the index of the step among

@@ -157,19 +157,17 @@ impl Conversation {
         let text = message.content.as_str().unwrap_or_default();
         let is_pinned = client.pinned.iter().any(|form| form.holes(text).is_some());
         let by_policy = probe.policy_label(message);
+        let policy_hides = !by_policy.flows_to(self.labels.base());
+        let top = self.monitor.policy().space().top();
         // The first branch that holds names the cause: the policy, then the configuration of the client. If neither
         // hides the message, it belongs to a chat whose beginning is unknown, or quotes labelled text.
         let cause = match what {
             HiddenItemKind::Past => HidingCause::Unknown,
-            HiddenItemKind::Format if by_policy == self.monitor.policy().space().top() => {
-                HidingCause::Unlabelled
-            }
-            HiddenItemKind::Format if !by_policy.flows_to(self.labels.base()) => HidingCause::Labelled,
+            HiddenItemKind::Format if by_policy == top => HidingCause::Unlabelled,
+            HiddenItemKind::Format if policy_hides => HidingCause::Labelled,
             HiddenItemKind::Format => HidingCause::Repeated,
-            _ if !by_policy.flows_to(self.labels.base()) && self.monitor.labels_messages() => {
-                HidingCause::Labelled
-            }
-            _ if !by_policy.flows_to(self.labels.base()) => HidingCause::Unlabelled,
+            _ if policy_hides && self.monitor.labels_messages() => HidingCause::Labelled,
+            _ if policy_hides => HidingCause::Unlabelled,
             HiddenItemKind::System if is_whole && !is_pinned && !client.trusts_system => {
                 HidingCause::NotPinned
             }
@@ -181,7 +179,7 @@ impl Conversation {
             // The text in the holes of a pinned message is hidden.
             HiddenItemKind::System => HidingCause::Hole,
             _ if !client.is_interactive => HidingCause::Hole,
-            _ if is_whole && event.label == self.monitor.policy().space().top() => HidingCause::Unknown,
+            _ if is_whole && event.label == top => HidingCause::Unknown,
             _ => HidingCause::Repeated,
         };
         Some(self.describe_hidden(what, cause, is_whole, &event.label, probe))

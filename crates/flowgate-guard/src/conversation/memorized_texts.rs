@@ -73,7 +73,10 @@ impl Conversation {
         if !memory.is_live() || is_client_role && is_unknown {
             return;
         }
-        for (block, (label, own_label)) in pieces.iter().filter(|(_, (label, _))| *label != Label::BOTTOM) {
+        for (block, (label, own_label)) in pieces {
+            if *label == Label::BOTTOM {
+                continue;
+            }
             // The text of a text block; the data or the address of an image.
             let texts = [block.get("text"), block.get("data"), block.pointer("/image_url/url")];
             for text in texts.into_iter().flatten().filter_map(Value::as_str) {

@@ -23,7 +23,10 @@ impl Conversation {
     pub(super) fn fill_next_slot(&mut self, mut filling: SlotFillState) -> Option<Need> {
         while let Some((argument, slot)) = filling.open.first().cloned() {
             let step = self.last_step()?;
-            let (mut regions, mut texts) = (Vec::new(), Vec::new());
+            // The regions that the slot names, with everything in them; what each of them contains; and the same as a
+            // text, with the name of the region.
+            let mut regions = Vec::new();
+            let mut texts = Vec::new();
             let mut text_by_name: Vec<(String, String)> = Vec::new();
             let mut label = step.label;
             for name in &slot.names {
@@ -61,6 +64,7 @@ impl Conversation {
             let source = CallDependency::Slot { view: label, regions };
             filling.sources.push((argument.clone(), source, label));
             match &slot.fill {
+                // Without an instruction for the filler, the slot receives a copy.
                 None => {
                     let value = match slot.template {
                         Some(mut written) => {

@@ -51,9 +51,11 @@ pub(super) fn decode_escapes(mut chars: Vec<SourceChar>) -> Vec<SourceChar> {
 /// Decodes one level of escapes; `None` if there are no escapes. The escapes of a high and a low surrogate become one
 /// character. A surrogate without its partner, and a code that is no character, are dropped.
 fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
-    let (mut decoded, mut at, mut has_changed) = (Vec::with_capacity(chars.len()), 0, false);
+    let mut decoded = Vec::with_capacity(chars.len());
+    let mut has_changed = false;
     // The high surrogate of a character that is spelled as two escapes, and where it begins.
     let mut high: Option<(u32, u32)> = None;
+    let mut at = 0;
     while let Some(char) = chars.get(at) {
         let rest = chars.get(at..).unwrap_or_default();
         let escaped = match char.c {
@@ -73,14 +75,16 @@ fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
         for (code, from, to) in codes {
             let start = chars.get(at + from).map_or(char.start, |char| char.start);
             let end = to.checked_sub(1).and_then(|to| chars.get(at + to)).map_or(end, |char| char.end);
+            let is_low_surrogate = (0xdc00..0xe000).contains(&code);
             let (code, start) = match high.take() {
                 // A high and a low surrogate together encode one character.
-                Some((high, from)) if (0xdc00..0xe000).contains(&code) => {
-                    (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), from)
+                Some((high, high_start)) if is_low_surrogate => {
+                    (0x10000 + ((high - 0xd800) << 10) + (code - 0xdc00), high_start)
                 }
                 _ => (code, start),
             };
-            if (0xd800..0xdc00).contains(&code) {
+            let is_high_surrogate = (0xd800..0xdc00).contains(&code);
+            if is_high_surrogate {
                 high = Some((code, start));
             } else if let Some(c) = char::from_u32(code) {
                 decoded.push(SourceChar { c, start, end });
@@ -94,6 +98,11 @@ fn decode_escapes_once(chars: &[SourceChar]) -> Option<Vec<SourceChar>> {
 /// Decoded code points, each with the range of characters that spell it, and the number of characters that spell all of
 /// them.
 type DecodedEscape = (Vec<(u32, usize, usize)>, usize);
+
+/// Returns an escape of `length` characters that spells one code point.
+fn one_code(code: u32, length: usize) -> DecodedEscape {
+    (vec![(code, 0, length)], length)
+}
 
 /// Decodes the escape at the beginning of `rest`, after any number of backslashes: quoting a text repeatedly multiplies
 /// them. Every escape of a control character (`\n`, `\t`) decodes to a newline, since the normal form drops control
@@ -109,21 +118,19 @@ fn decode_backslash(rest: &[SourceChar]) -> Option<DecodedEscape> {
             let is_closed = following.get(2 + digits).is_some_and(|char| char.c == '}');
             let code =
                 parse_number(following.get(2..2 + digits)?, 16).filter(|_| is_closed && digits <= 6)?;
-            Some((vec![(code, 0, slashes + 3 + digits)], slashes + 3 + digits))
+            Some(one_code(code, slashes + 3 + digits))
         }
         // `\u0041`, with four digits; `\U00000041` has eight.
-        'u' => Some((vec![(parse_number(following.get(1..5)?, 16)?, 0, slashes + 5)], slashes + 5)),
-        'U' => Some((vec![(parse_number(following.get(1..9)?, 16)?, 0, slashes + 9)], slashes + 9)),
+        'u' => Some(one_code(parse_number(following.get(1..5)?, 16)?, slashes + 5)),
+        'U' => Some(one_code(parse_number(following.get(1..9)?, 16)?, slashes + 9)),
         'x' => decode_hex_bytes(rest, &['\\', 'x']),
         // An octal escape of one byte has up to three digits.
         '0'..='3' => {
             let digits = following.iter().take(3).take_while(|char| char.c.is_digit(8)).count();
             let code = parse_number(following.get(..digits)?, 8)?;
-            Some((vec![(code, 0, slashes + digits)], slashes + digits))
+            Some(one_code(code, slashes + digits))
         }
-        'n' | 'r' | 't' | 'b' | 'f' | 'a' | 'v' => {
-            Some((vec![(u32::from('\n'), 0, slashes + 1)], slashes + 1))
-        }
+        'n' | 'r' | 't' | 'b' | 'f' | 'a' | 'v' => Some(one_code(u32::from('\n'), slashes + 1)),
         _ => None,
     }
 }
@@ -136,23 +143,10 @@ fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape
     // The bytes, and for each the number of characters that spell it and those before it.
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     let mut at = 0;
-    loop {
-        let mut from = at;
-        let (first, others) = signs.split_first()?;
-        // The backslash may be repeated.
-        let repeated = rest.iter().skip(from).take_while(|char| char.c == *first).count();
-        if repeated == 0 || repeated > 1 && *first != '\\' {
-            break;
-        }
-        from += repeated;
-        if !others.iter().zip(rest.iter().skip(from)).all(|(sign, char)| *sign == char.c) {
-            break;
-        }
-        from += others.len();
-        let Some(byte) = rest.get(from..from + 2).and_then(|digits| parse_number(digits, 16)) else { break };
-        bytes.extend(u8::try_from(byte));
-        at = from + 2;
-        ends.push(at);
+    while let Some((byte, end)) = hex_byte_at(rest, at, signs) {
+        bytes.push(byte);
+        ends.push(end);
+        at = end;
     }
     if bytes.is_empty() {
         return None;
@@ -176,6 +170,25 @@ fn decode_hex_bytes(rest: &[SourceChar], signs: &[char]) -> Option<DecodedEscape
     Some((codes, at))
 }
 
+/// Reads the byte that begins at the index `at` of `rest`: `signs`, and then two hexadecimal digits. Returns the byte,
+/// and the index after its last digit; `None` if no byte begins there.
+fn hex_byte_at(rest: &[SourceChar], at: usize, signs: &[char]) -> Option<(u8, usize)> {
+    let (first, others) = signs.split_first()?;
+    // The backslash may be repeated, another sign may not.
+    let repeated = rest.iter().skip(at).take_while(|char| char.c == *first).count();
+    if repeated == 0 || repeated > 1 && *first != '\\' {
+        return None;
+    }
+    let others_start = at + repeated;
+    if !others.iter().zip(rest.iter().skip(others_start)).all(|(sign, char)| *sign == char.c) {
+        return None;
+    }
+    let digits_start = others_start + others.len();
+    let digits_end = digits_start + 2;
+    let byte = parse_number(rest.get(digits_start..digits_end)?, 16)?;
+    Some((u8::try_from(byte).ok()?, digits_end))
+}
+
 /// Decodes the HTML entity at the beginning of `rest`. As in browsers, numbers and the legacy names need no semicolon.
 /// `None` if no known entity begins there. Returns the code points, each with the range of characters of `rest` that
 /// spell it, and the length of the entity in characters.
@@ -190,7 +203,7 @@ fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
         let code = windows_1252(parse_number(following.get(skipped..skipped + digits)?, radix)?);
         let length = 1 + skipped + digits;
         let length = length + usize::from(rest.get(length).is_some_and(|char| char.c == ';'));
-        return Some((vec![(code, 0, length)], length));
+        return Some(one_code(code, length));
     }
     let name: String = following
         .iter()
@@ -211,7 +224,8 @@ fn decode_entity(rest: &[SourceChar]) -> Option<DecodedEscape> {
         let names = LEGACY_ENTITIES.split_whitespace().filter(|legacy| name.starts_with(legacy));
         names.max_by_key(|legacy| legacy.len()).and_then(|legacy| decode(legacy, false))
     };
-    is_closed.then(|| decode(&name, true)).flatten().or_else(legacy)
+    let closed = if is_closed { decode(&name, true) } else { None };
+    closed.or_else(legacy)
 }
 
 /// The names that HTML reads without a semicolon.

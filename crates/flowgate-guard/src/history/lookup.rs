@@ -134,15 +134,15 @@ impl<'c> QuotationLookup<'c> {
         let mut spans_of_texts = memory.spans_of(&texts.collect::<Vec<_>>(), shown).into_iter().skip(1);
         let mut spans_of_parts = Vec::with_capacity(parts.len());
         for (part, number) in parts.iter().zip(first_number..) {
-            let spans = match part_text(part) {
+            let found = match part_text(part) {
                 Some(_) => spans_of_texts.next().unwrap_or_default(),
                 None => {
                     image_spans(part, memory.spans_of(&[part_content(part)], shown).pop().unwrap_or_default())
                 }
             };
             let spans = match spans_of_text(self.earlier, number) {
-                Some(earlier) => joined_spans(&spans, earlier),
-                None => spans,
+                Some(earlier) => joined_spans(&found, earlier),
+                None => found,
             };
             if is_compared {
                 self.bits = self.bits.saturating_add(revealed_bits(part_content(part), &spans));

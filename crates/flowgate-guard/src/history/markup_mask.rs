@@ -62,21 +62,17 @@ impl MarkupEnd {
 fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     let begins = |with: &str| with.chars().zip(rest).all(|(c, char)| c == char.c) && rest.len() >= with.len();
     if begins("<!--") {
-        // `-->` may not overlap the four characters of `<!--`.
-        let mut ends = rest.windows(3).take(max_length).enumerate().skip(4);
-        let length = ends.find_map(|(at, end)| {
-            let is_end = end.iter().map(|char| char.c).eq("-->".chars());
-            is_end.then_some(at + 3)
-        });
-        return MarkupEnd { length, read: length.unwrap_or(max_length.min(rest.len())) };
+        return find_comment_end(rest, max_length);
     }
     let is_tag =
         rest.get(1).is_some_and(|next| next.c.is_ascii_alphabetic() || matches!(next.c, '/' | '!' | '?'));
     if !is_tag {
         return MarkupEnd::of(None);
     }
-    // The quotation mark of the value that is open, and the last character that is no white space.
-    let (mut open_quote, mut before) = (None, ' ');
+    // The quotation mark of the value that is open.
+    let mut open_quote = None;
+    // The last character that is no white space.
+    let mut before = ' ';
     for (at, char) in rest.iter().enumerate().skip(1).take(max_length) {
         match (open_quote, char.c) {
             (Some(mark), c) if c == mark => open_quote = None,
@@ -97,6 +93,17 @@ fn find_tag_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     MarkupEnd { length: is_closed.then_some(inside + 2), read }
 }
 
+/// Searches for the end of the HTML comment that begins `rest`, within `max_length` characters.
+fn find_comment_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
+    // `-->` may not overlap the four characters of `<!--`.
+    let mut ends = rest.windows(3).take(max_length).enumerate().skip(4);
+    let length = ends.find_map(|(at, end)| {
+        let is_end = end.iter().map(|char| char.c).eq("-->".chars());
+        is_end.then_some(at + 3)
+    });
+    MarkupEnd { length, read: length.unwrap_or(max_length.min(rest.len())) }
+}
+
 /// Searches for the end of the Markdown link address that begins `rest`, `](...)`, within `max_length` characters.
 /// The address may be enclosed in `<...>`, and may contain balanced round brackets and a title in quotation marks;
 /// brackets inside `<...>` or a title do not count. If a blank line comes while a round bracket is open, the address
@@ -107,9 +114,13 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
     if rest.get(1).is_none_or(|char| char.c != '(') {
         return MarkupEnd::of(None);
     }
-    // The number of open brackets within the address, the mark that ends the open title or address, and the previous
-    // character.
-    let (mut depth, mut open_quote, mut before) = (0_usize, None, ' ');
+    // The number of open round brackets within the address.
+    let mut depth = 0_usize;
+    // The mark that ends the open title or the address in `<...>`.
+    let mut open_quote = None;
+    // The previous character.
+    let mut before = ' ';
+    // The index of the first closing bracket.
     let mut first_bracket = None;
     for (at, char) in rest.iter().enumerate().skip(2).take(max_length) {
         match (open_quote, char.c) {
@@ -119,7 +130,10 @@ fn find_address_end(rest: &[SourceChar], max_length: usize) -> MarkupEnd {
             (None, '<') if at == 2 => open_quote = Some('>'),
             (None, '(') => depth += 1,
             (None, ')') if depth == 0 => return MarkupEnd { length: Some(at + 1), read: at },
-            (None, ')') => (depth, first_bracket) = (depth - 1, first_bracket.or(Some(at))),
+            (None, ')') => {
+                depth -= 1;
+                first_bracket = first_bracket.or(Some(at));
+            }
             // A blank line ends the paragraph.
             (None, '\n') if before == '\n' => {
                 return MarkupEnd { length: first_bracket.map(|at| at + 1), read: at };

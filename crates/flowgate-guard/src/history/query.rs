@@ -159,12 +159,15 @@ impl QuotationQuery {
 /// also adds the forms in which lines or the prefixes of lines are left out.
 fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &mut Vec<JoinedText>) {
     let (alphanumeric, starts) = lines_of(texts);
-    let [mut symbols, mut invisible, mut without_markup] = [(); 3].map(|()| JoinedText::new(texts));
+    let mut symbols = JoinedText::new(texts);
+    let mut invisible = JoinedText::new(texts);
+    let mut without_markup = JoinedText::new(texts);
     let mut has_markup = false;
-    for (text, chars) in texts.iter().enumerate() {
-        [&mut symbols, &mut invisible, &mut without_markup]
-            .into_iter()
-            .for_each(|joined| joined.begin_run(text));
+    for (text_index, chars) in texts.iter().enumerate() {
+        for joined in [&mut symbols, &mut invisible, &mut without_markup] {
+            joined.begin_run(text_index);
+        }
+        // `None` if the text has no markup.
         let is_markup = markup_mask(chars);
         has_markup |= is_markup.is_some();
         for (at, char) in chars.iter().enumerate() {
@@ -179,7 +182,8 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
                     &mut invisible.normalized,
                 );
             }
-            if is_markup.as_ref().and_then(|is_markup| is_markup.get(at)) != Some(&true) {
+            let is_in_markup = is_markup.as_ref().and_then(|is_markup| is_markup.get(at)) == Some(&true);
+            if !is_in_markup {
                 append_normalized(
                     char.c,
                     position,

@@ -285,7 +285,8 @@ impl QuotationMemory {
         // The shared source is registered first, so that it has the number 0. All sources without room of their own
         // share it.
         self.source_number(OTHERS);
-        let (source, room_of_source) = (self.source_number(source), self.source_room());
+        let source = self.source_number(source);
+        let room_of_source = self.source_room();
         let mut is_new = false;
         for window in windows(normalized) {
             if self.own.has(&window) {
@@ -296,7 +297,8 @@ impl QuotationMemory {
                 WindowMark { source, generation, label }
             };
             // A window for whose marks there is no room is marked with the shared source and top instead.
-            let (mark, mark_if_full) = (mark_of(self, source, label), mark_of(self, 0, 0));
+            let mark = mark_of(self, source, label);
+            let mark_if_full = mark_of(self, 0, 0);
             if !self.windows.add(window, mark, mark_if_full) {
                 continue;
             }
@@ -436,6 +438,7 @@ impl QuotationMemory {
     /// memory.
     pub(crate) fn spans_of(&self, texts: &[&str], shown: Option<&SessionTexts>) -> Vec<Vec<QuotationSpan>> {
         let session = shown.filter(|shown| !shown.windows.is_empty());
+        // Without remembered texts, nothing is quoted.
         if self.windows.is_empty() && session.is_none() {
             return texts.iter().map(|text| split_spans(text, Vec::new(), &[])).collect();
         }
@@ -443,6 +446,7 @@ impl QuotationMemory {
         let own_labels = self.labels.len();
         let labels: Vec<&Value> =
             self.labels.iter().chain(session.iter().flat_map(|shown| &shown.labels)).collect();
+        // For each text the quoted ranges, each with the index of its label in `labels`.
         let quotations = QuotationQuery::new(texts).find_marked(|window, marks| {
             marks.extend(self.windows.get(window).iter().map(|mark| mark.label));
             marks.extend(
@@ -514,28 +518,17 @@ impl SessionTexts {
 
 /// Splits a text into consecutive spans, each quoted with the same labels throughout. `found` are the quoted ranges,
 /// which may overlap, each with the index of its label in `labels`.
-fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Value]) -> Vec<QuotationSpan> {
+fn split_spans(text: &str, found: Vec<(Range<usize>, usize)>, labels: &[&Value]) -> Vec<QuotationSpan> {
     if text.is_empty() {
         return Vec::new();
     }
     if found.is_empty() {
         return vec![QuotationSpan { range: 0..text.len(), labels: Vec::new() }];
     }
-    // Sorted by label and position, so that overlapping spans merge.
-    found.sort_by_key(|(span, label)| (*label, span.start, span.end));
-    let mut merged: Vec<(Range<usize>, usize)> = Vec::new();
-    for (span, label) in found {
-        match merged.last_mut() {
-            Some((last, last_label)) if *last_label == label && span.start <= last.end => {
-                last.end = last.end.max(span.end)
-            }
-            _ => merged.push((span, label)),
-        }
-    }
     // Sweep over the cuts (the offsets at which spans begin or end), and count the open spans of each label. The
     // boolean says whether a span of the label begins at the cut.
     let mut cuts: BTreeMap<usize, Vec<(usize, bool)>> = [(0, Vec::new()), (text.len(), Vec::new())].into();
-    for (span, label) in merged {
+    for (span, label) in merge_overlapping(found) {
         cuts.entry(span.start).or_default().push((label, true));
         cuts.entry(span.end).or_default().push((label, false));
     }
@@ -560,6 +553,21 @@ fn split_spans(text: &str, mut found: Vec<(Range<usize>, usize)>, labels: &[&Val
         }
     }
     limit_spans(spans)
+}
+
+/// Merges the ranges of each label that overlap or touch. Each range has the index of its label.
+fn merge_overlapping(mut found: Vec<(Range<usize>, usize)>) -> Vec<(Range<usize>, usize)> {
+    found.sort_by_key(|(span, label)| (*label, span.start, span.end));
+    let mut merged: Vec<(Range<usize>, usize)> = Vec::new();
+    for (span, label) in found {
+        match merged.last_mut() {
+            Some((last, last_label)) if *last_label == label && span.start <= last.end => {
+                last.end = last.end.max(span.end)
+            }
+            _ => merged.push((span, label)),
+        }
+    }
+    merged
 }
 
 /// Limits the number of spans to [`MAX_SPANS`], since their bounds reveal what was compared. The last spans beyond the

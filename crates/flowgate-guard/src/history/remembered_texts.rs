@@ -19,18 +19,21 @@ pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
     let readings = Readings::of(text, ComparisonSide::Remembered);
     let mut normalized: Vec<Vec<u8>> = Vec::new();
     for (number, chars) in (0..READINGS).filter_map(|number| Some((number, readings.get(number)?))) {
-        let (mut letters, mut symbols, mut invisible) =
-            (NormalizedText::default(), NormalizedText::default(), NormalizedText::default());
-        chars
-            .iter()
-            .for_each(|char| append_normalized(char.c, (), &mut letters, &mut symbols, &mut invisible));
+        let mut letters = NormalizedText::default();
+        let mut symbols = NormalizedText::default();
+        let mut invisible = NormalizedText::default();
+        for char in chars.iter() {
+            append_normalized(char.c, (), &mut letters, &mut symbols, &mut invisible);
+        }
         let mut forms = vec![letters.bytes, symbols.bytes, invisible.bytes];
         if let Some(is_markup) = markup_mask(&chars) {
             let mut plain = NormalizedText::default();
             let shown = chars.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);
             // Only the letters and digits outside the markup are a form; the others are discarded.
             let (mut others, mut hidden) = (NormalizedText::default(), NormalizedText::default());
-            shown.for_each(|(char, _)| append_normalized(char.c, (), &mut plain, &mut others, &mut hidden));
+            for (char, _) in shown {
+                append_normalized(char.c, (), &mut plain, &mut others, &mut hidden);
+            }
             forms.push(plain.bytes);
         }
         // Reading 0 is the text as written.

@@ -251,7 +251,9 @@ impl RegionIndex {
                 .and_then(|event| event.document.node(indexed.node))
                 .map(|node| node.label);
             let Some(label) = label.filter(|_| usable(indexed.event, indexed.node)) else { continue };
-            if best.as_ref().is_none_or(|(_, lowest)| label.flows_to(lowest) && !lowest.flows_to(&label)) {
+            let is_lower =
+                best.as_ref().is_none_or(|(_, lowest)| label.flows_to(lowest) && !lowest.flows_to(&label));
+            if is_lower {
                 best = Some((region, label));
             }
         }
@@ -315,32 +317,47 @@ enum PhraseKind {
 /// Returns whether `text` has `needle` at the byte `at`, and not as a part of a longer word, number or address. Runs of
 /// white space are equal; upper and lower case are equal only in plain words.
 fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
-    // Guessed from the form of the phrase: words with spaces, an address with `@`, `/` or a dot, or a number or code.
-    let kind = match needle {
-        _ if needle.contains(char::is_whitespace) => PhraseKind::Words,
-        _ if needle.contains(['@', '/'])
-            || needle.trim_end_matches('.').contains('.') && needle.contains(char::is_alphabetic) =>
-        {
-            PhraseKind::Address
-        }
-        _ if needle.contains(|c: char| c.is_numeric() || ":_-".contains(c)) => PhraseKind::Token,
-        _ => PhraseKind::Words,
-    };
-    let are_equal = |a: char, b: char| a == b || (kind == PhraseKind::Words && a.eq_ignore_ascii_case(&b));
+    let kind = kind_of_phrase(needle);
     let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else { return false };
+    let Some(end) = match_end(rest, needle, &kind) else { return false };
+    let after = rest.get(end..).unwrap_or("");
+    // The 13 of `June 13` is a day, and not the number `13`: a number next to the name of a month is no match.
+    let is_number = needle.bytes().all(|b| b.is_ascii_digit());
+    let is_month = |word: Option<&str>| word.is_some_and(|word| is_month(&word.to_lowercase()));
+    if is_number && (is_month(before.split_whitespace().last()) || is_month(after.split_whitespace().next()))
+    {
+        return false;
+    }
+    !extends_left(before, &kind) && !extends_right(after, &kind)
+}
+
+/// Guesses the kind of a phrase from its form: words with spaces, an address with `@`, `/` or a dot, or a number or
+/// code.
+fn kind_of_phrase(phrase: &str) -> PhraseKind {
+    if phrase.contains(char::is_whitespace) {
+        return PhraseKind::Words;
+    }
+    let has_inner_dot = phrase.trim_end_matches('.').contains('.');
+    if phrase.contains(['@', '/']) || has_inner_dot && phrase.contains(char::is_alphabetic) {
+        return PhraseKind::Address;
+    }
+    if phrase.contains(|c: char| c.is_numeric() || ":_-".contains(c)) {
+        return PhraseKind::Token;
+    }
+    PhraseKind::Words
+}
+
+/// Compares the phrase `needle`, which is of this `kind`, with the beginning of `rest`, character by character. Returns
+/// the offset in `rest` after the match; `None` if `rest` does not begin with the phrase.
+fn match_end(rest: &str, needle: &str, kind: &PhraseKind) -> Option<usize> {
+    let are_equal = |a: char, b: char| a == b || (*kind == PhraseKind::Words && a.eq_ignore_ascii_case(&b));
     let mut haystack = rest.char_indices().peekable();
     let mut needles = needle.chars().peekable();
-    // The offset in `rest` after the match.
-    let mut end = rest.len();
-    // Compares the phrase with the beginning of `rest`, character by character.
     loop {
         match (needles.next(), haystack.peek().copied()) {
-            (None, Some((position, _))) => {
-                end = position;
-                break;
-            }
-            (None, None) => break,
-            (Some(_), None) => return false,
+            (None, Some((position, _))) => return Some(position),
+            (None, None) => return Some(rest.len()),
+            (Some(_), None) => return None,
             (Some(wanted), Some((_, found))) if wanted.is_whitespace() && found.is_whitespace() => {
                 while needles.peek().is_some_and(|c| c.is_whitespace()) {
                     needles.next();
@@ -352,18 +369,9 @@ fn occurs_at(text: &str, at: usize, needle: &str) -> bool {
             (Some(wanted), Some((_, found))) if are_equal(wanted, found) => {
                 haystack.next();
             }
-            _ => return false,
+            _ => return None,
         }
     }
-    let after = rest.get(end..).unwrap_or("");
-    // The 13 of `June 13` is a day, and not the number `13`: a number next to the name of a month is no match.
-    let is_number = needle.bytes().all(|b| b.is_ascii_digit());
-    let is_month = |word: Option<&str>| word.is_some_and(|word| is_month(&word.to_lowercase()));
-    if is_number && (is_month(before.split_whitespace().last()) || is_month(after.split_whitespace().next()))
-    {
-        return false;
-    }
-    !extends_left(before, &kind) && !extends_right(after, &kind)
 }
 
 /// Returns whether the text `before` a match makes the match part of a longer word, number or address. This is a guess

@@ -55,7 +55,7 @@ impl AttributionSession for NothingSession {
         let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "nothing", ..Attribution::everything() };
         };
-        let label = |event: EventId, node: NodeId| {
+        let label_of = |event: EventId, node: NodeId| {
             trace.event(event).and_then(|event| event.document.node(node)).map(|node| node.label)
         };
         let seen = seen_filter(trace, &position);
@@ -64,10 +64,10 @@ impl AttributionSession for NothingSession {
         // The label of the user's own words: what flows to it counts as visible.
         let own_label = instructions
             .iter()
-            .filter_map(|(event, node)| label(*event, *node))
+            .filter_map(|(event, node)| label_of(*event, *node))
             .fold(Label::BOTTOM, |own, label| own.join(&label));
         let visible = |event, node| {
-            seen(event, node) && label(event, node).is_some_and(|label| label.flows_to(&own_label))
+            seen(event, node) && label_of(event, node).is_some_and(|label| label.flows_to(&own_label))
         };
         let hidden_only = |event, node| seen(event, node) && !visible(event, node);
         let arguments = call.arguments.iter().flatten().map(|(name, value)| {

@@ -98,20 +98,19 @@ impl Cleaner {
             // No segment ends in the part that was searched before.
             let from = self.searched.saturating_sub(at).min(rest.len());
             let end = segment_end(rest, from).or(is_last.then_some(rest.len()));
-            if end.unwrap_or(rest.len()) > MAX_SEGMENT {
+            let is_too_long = end.unwrap_or(rest.len()) > MAX_SEGMENT;
+            if is_too_long {
                 self.add_refused(segment::MARKUP.to_owned());
                 // No visible character precedes the first one of the segment, so the previous character is a space.
                 self.long = Some(' ');
                 continue;
             }
             let Some(end) = end else {
+                // The end of the segment comes with a later piece.
                 self.searched = pending.len();
                 break;
             };
-            let end = match link_end(rest, end, is_last) {
-                Some(end) => end,
-                None => break,
-            };
+            let Some(end) = link_end(rest, end, is_last) else { break };
             let segment = rest.get(..end).unwrap_or_default();
             let around = (after_segment(rest, end), self.is_after_dots);
             // `None`: the segment has an address that cannot be judged yet.

@@ -375,17 +375,19 @@ impl SegmentReader<'_, '_> {
             self.insert_space(index);
             self.add_refused(MARKUP);
         }
-        let next = next.or_else(|| self.text.is_slash_after(index).then_some('/'));
-        // A word of one character that is no known scheme begins no address. A second colon continues no address
-        // either, unless a slash or a backslash, which a renderer may drop, is between the two colons.
-        let Some(next) = next.filter(|next| {
-            (is_known || word.len().max(joined.len()) >= 2)
-                && (*next != ':' || self.text.is_slash_after(index))
-        }) else {
+        let has_slash_after = self.text.is_slash_after(index);
+        let Some(next) = next.or(has_slash_after.then_some('/')) else { return };
+        // A word of one character that is no known scheme begins no address.
+        let may_be_scheme = is_known || word.len().max(joined.len()) >= 2;
+        // A second colon continues no address either, unless a slash or a backslash, which a renderer may drop, is
+        // between the two colons.
+        let may_continue = next != ':' || has_slash_after;
+        if !may_be_scheme || !may_continue {
             return;
-        };
+        }
         // After an unknown word, punctuation and closing signs continue the sentence, and begin no address.
-        if is_known || !"\"'*)]},;.!|`".contains(next) || self.text.is_slash_after(index) {
+        let continues_sentence = "\"'*)]},;.!|`".contains(next);
+        if is_known || !continues_sentence || has_slash_after {
             self.insert_space(index + 1);
             // Some renderers skip white space after a scheme, and none does before the colon. `http://` needs no such
             // space: `read_token` has replaced it by `hxxp`, which is no scheme.
@@ -560,8 +562,8 @@ fn write(
         replaced_count = replaced_count.saturating_sub(1);
         at = at.max(seen.end);
     }
-    let (rest, has_space_at_end) =
-        (source.get(at..).unwrap_or_default(), edits.last().is_some_and(|edit| edit.has_space_before));
+    let rest = source.get(at..).unwrap_or_default();
+    let has_space_at_end = edits.last().is_some_and(|edit| edit.has_space_before);
     if has_space_at_end && rest.chars().any(|c| !EMPHASIS.contains(&c)) {
         writer.push_space();
     }

@@ -100,16 +100,18 @@ impl CleanedTextWriter {
             self.push(c);
             return before;
         }
+        // The normal form of `c` has `count` characters; the last one is `seen`. `c` itself is written, but the signs
+        // are recognised in its normal form.
         let (mut count, mut seen) = (0, c);
-        let mut is_sign = false;
+        let mut has_sign = false;
         for_each_normalized(c, |folded| {
             count += 1;
             seen = folded;
-            is_sign |= matches!(folded, '.' | ':' | '@' | '/' | '\\' | '[' | ']' | '(' | '<' | '&');
+            has_sign |= matches!(folded, '.' | ':' | '@' | '/' | '\\' | '[' | ']' | '(' | '<' | '&');
         });
         // A character whose normal form has several characters, one of them such a sign, cannot be split. Spaces are
         // written around it.
-        if count > 1 && is_sign {
+        if count > 1 && has_sign {
             self.push_space();
             self.push(c);
             self.push_space();
@@ -117,13 +119,17 @@ impl CleanedTextWriter {
         }
         // A space goes before these signs; before some of them, only after a sign with which they begin an address, a
         // link or a reference.
-        match (before, seen) {
-            (_, '.' | '@' | '=') | ('/' | '\\', '/' | '\\') | ('[' | ']', '[' | ':') | (_, '(') => {
-                self.push_space()
-            }
-            _ => {}
+        let needs_space_before = match seen {
+            '.' | '@' | '=' | '(' => true,
+            '/' | '\\' => matches!(before, '/' | '\\'),
+            '[' | ':' => matches!(before, '[' | ']'),
+            _ => false,
+        };
+        if needs_space_before {
+            self.push_space();
         }
         match seen {
+            // No space makes a tag of HTML harmless, so a similar character takes the place of its bracket.
             '<' => self.push('‹'),
             ':' | '@' | '&' | '\\' => {
                 self.push(c);

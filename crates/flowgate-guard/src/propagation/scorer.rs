@@ -201,6 +201,7 @@ impl<'a> ContextScorer<'a> {
             self.cost.processed_tokens += question + scored;
             if score.is_stopped {
                 self.cost.stopped += 1;
+                // Scoring stops early only if there is a `bound`, so only if there is a `least`.
                 self.below.insert(*element, least.unwrap_or(f64::NEG_INFINITY));
             } else {
                 // The bound of later scorings needs this number.

@@ -119,16 +119,18 @@ impl ShapleyPlan {
     fn exact(&self, utility: impl Fn(SpanElement) -> f64) -> ShapleyValues {
         let count = self.span.labels().len();
         let utilities: Vec<f64> = (0..1_usize << count).map(|set| utility(self.subset(set))).collect();
-        let at = |set: usize| utilities.get(set).copied().unwrap_or(f64::NAN);
+        let utility_of = |set: usize| utilities.get(set).copied().unwrap_or(f64::NAN);
         let factorial = |n: usize| (1..=n).map(|n| n as f64).product::<f64>();
         let value = |label: usize| {
-            let without = (0..1_usize << count).filter(|set| set >> label & 1 == 0);
-            let gain = |set: usize| {
+            let sets_without_label = (0..1_usize << count).filter(|set| set >> label & 1 == 0);
+            let weighted_gain = |set: usize| {
                 let size = set.count_ones() as usize;
+                // The share of the orders that begin with the labels of the set, in any order, followed by `label`.
                 let weight = factorial(size) * factorial(count - size - 1) / factorial(count);
-                weight * (at(set | 1 << label) - at(set))
+                let set_with_label = set | 1 << label;
+                weight * (utility_of(set_with_label) - utility_of(set))
             };
-            without.map(gain).sum()
+            sets_without_label.map(weighted_gain).sum()
         };
         // Exact values have no error.
         ShapleyValues { values: (0..count).map(value).collect(), errors: vec![0.0; count] }
@@ -137,8 +139,11 @@ impl ShapleyPlan {
     /// Returns for each label the mean of its gain over the sampled orders, and the standard error of that mean.
     fn sampled(&self, orders: &[Vec<usize>], utility: impl Fn(SpanElement) -> f64) -> ShapleyValues {
         let count = self.span.labels().len();
+        // For each label, its gain in each order.
         let mut gains: Vec<Vec<f64>> = vec![Vec::with_capacity(orders.len()); count];
         for order in orders {
+            // The utilities of the first 0, 1, ... labels of the order. Each label's gain is the difference between the
+            // utility with it and the one before it.
             let utilities: Vec<f64> = self.prefixes(order).into_iter().map(&utility).collect();
             for (label, pair) in order.iter().zip(utilities.windows(2)) {
                 if let ([before, after], Some(gains)) = (pair, gains.get_mut(*label)) {
@@ -149,7 +154,8 @@ impl ShapleyPlan {
         let mean = |gains: &Vec<f64>| gains.iter().sum::<f64>() / gains.len() as f64;
         let error = |gains: &Vec<f64>| {
             let (mean, n) = (mean(gains), gains.len() as f64);
-            (gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt()
+            let variance = gains.iter().map(|gain| (gain - mean).powi(2)).sum::<f64>() / (n - 1.0);
+            (variance / n).sqrt()
         };
         ShapleyValues { values: gains.iter().map(mean).collect(), errors: gains.iter().map(error).collect() }
     }

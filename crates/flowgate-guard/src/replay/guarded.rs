@@ -26,6 +26,7 @@ use crate::approve::{Decision, DigestKey};
 use crate::conversation::{CallVerdict, Conversation, ConversationSettings, Need, ToolAnswer};
 use crate::influence::everything::EverythingMethod;
 use crate::method::Method;
+use crate::view::View;
 use crate::{DescriptionAuthor, OfferedTool};
 
 /// The maximum number of messages that the double writes for one call, looks and drafts included.
@@ -154,7 +155,7 @@ impl<'r> Replay<'r> {
         let index = self.results.len();
         self.attempts = 0;
         self.model.begin_call();
-        // The verdict on the call, and whether the double has given the call up.
+        // The result of the call once it is judged, and whether the double has given the call up.
         let (mut judged, mut is_stuck): (Option<CallResult>, bool) = (None, false);
         if self.pending.is_none() && self.conversation.is_turn_over() {
             self.conversation.continue_turn();
@@ -166,10 +167,12 @@ impl<'r> Replay<'r> {
             {
                 judged = Some(self.result_of(verdict));
             }
+            let is_done = judged.is_some() || is_stuck;
             match need {
                 Need::User(turn) => {
                     self.model.begin_turn();
-                    if judged.is_some() || !turn.judged.is_empty() || is_stuck {
+                    // If the judgement of the call ended the turn, the turn reports it.
+                    if is_done || !turn.judged.is_empty() {
                         let verdict = turn.judged.into_iter().next_back();
                         return self.finish_call(judged.or(verdict.map(|verdict| self.result_of(verdict))));
                     }
@@ -177,31 +180,12 @@ impl<'r> Replay<'r> {
                     self.attempts += 1;
                     self.conversation.continue_turn();
                 }
-                // The next step belongs to the next call.
-                need @ (Need::Complete(_) | Need::Screen(_)) if judged.is_some() || is_stuck => {
+                // This step belongs to the next call, whose run of this function takes it from `pending`.
+                need @ (Need::Complete(_) | Need::Screen(_)) if is_done => {
                     self.pending = Some(need);
                     return self.finish_call(judged);
                 }
-                Need::Complete(view) => {
-                    self.attempts += 1;
-                    let next = match self.attempts > MAX_ATTEMPTS {
-                        true => NextMessage::Stuck,
-                        false => self.model.next_message(&self.conversation, &view, index),
-                    };
-                    match next {
-                        NextMessage::Calls(completion) => {
-                            self.conversation.accept_completion(completion);
-                        }
-                        NextMessage::LeaveLevel => {
-                            self.conversation.accept_completion(Completion::default());
-                        }
-                        // A message without calls. A method may then accept a draft that has the call.
-                        NextMessage::Stuck => {
-                            is_stuck = true;
-                            self.conversation.accept_completion(Completion::default());
-                        }
-                    }
-                }
+                Need::Complete(view) => is_stuck = self.write_message(&view, index),
                 Need::Screen(_) => {
                     let answer = self.model.screener_answer(&self.conversation, index);
                     self.conversation.accept_screening(&answer);
@@ -222,6 +206,24 @@ impl<'r> Replay<'r> {
                 }
             }
         }
+    }
+
+    /// Passes the next message of the double to the conversation, on the way to the recorded call with this index.
+    /// Returns whether the double has given the call up.
+    fn write_message(&mut self, view: &View, index: usize) -> bool {
+        self.attempts += 1;
+        let next = match self.attempts > MAX_ATTEMPTS {
+            true => NextMessage::Stuck,
+            false => self.model.next_message(&self.conversation, view, index),
+        };
+        let is_stuck = matches!(next, NextMessage::Stuck);
+        let completion = match next {
+            NextMessage::Calls(completion) => completion,
+            // A message without calls. If the double is stuck, a method may then accept a draft that has the call.
+            NextMessage::LeaveLevel | NextMessage::Stuck => Completion::default(),
+        };
+        self.conversation.accept_completion(completion);
+        is_stuck
     }
 
     /// Returns the result of the current call, with this verdict.

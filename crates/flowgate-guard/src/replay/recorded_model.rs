@@ -148,7 +148,8 @@ impl<'r> ReplayDouble<'r> {
         let (call, is_injected) = (recorded.call, recorded.is_injected);
         let trace = conversation.monitor().trace();
         let needs = self.needs(trace, index);
-        let missing = |view: &View, need: &PartNeed| missing_regions(trace, &view.bound, &view.names, need);
+        let missing_in =
+            |view: &View, need: &PartNeed| missing_regions(trace, &view.bound, &view.names, need);
         let (Some(name), Ok(mut arguments)) = (conversation.tool_name(&call.tool), call.arguments.clone())
         else {
             return NextMessage::Stuck;
@@ -166,7 +167,7 @@ impl<'r> ReplayDouble<'r> {
         if self.access == CallAccess::Shown && self.levels > 0 {
             let base = conversation.view_at(*conversation.base_label());
             let is_available = |(argument, need): &(Option<String>, PartNeed)| {
-                let missing = missing(&base, need);
+                let missing = missing_in(&base, need);
                 let has_slot = argument.as_ref().is_some_and(|argument| takes_slot(&base, argument));
                 !missing.is_unavailable && (missing.names.is_empty() || has_slot)
             };
@@ -178,21 +179,21 @@ impl<'r> ReplayDouble<'r> {
         let mut regions_to_look_at: Vec<String> = Vec::new();
         self.fills.clear();
         for (argument, need) in &needs {
-            let missing = missing(view, need);
+            let missing = missing_in(view, need);
             if missing.is_unavailable {
                 return NextMessage::Stuck;
             }
             if missing.names.is_empty() {
                 continue;
             }
-            let value = argument.as_ref().filter(|argument| takes_slot(view, argument));
-            match value.and_then(|argument| arguments.get_mut(argument)) {
+            let slot_argument = argument.as_ref().filter(|argument| takes_slot(view, argument));
+            match slot_argument.and_then(|argument| arguments.get_mut(argument)) {
+                // A slot takes the place of the recorded value, which fills the slot later.
                 Some(value) if missing.names.len() <= MAX_NAMES => {
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    self.fills.push_back(text);
+                    let recorded_value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    self.fills.push_back(recorded_value);
                     self.access = self.access.max(CallAccess::Slot);
-                    let slot = json!({"$slot": {"regions": missing.names, "fill": "as recorded"}});
-                    arguments.extend(argument.clone().map(|argument| (argument, slot)));
+                    *value = json!({"$slot": {"regions": missing.names, "fill": "as recorded"}});
                 }
                 _ => regions_to_look_at.extend(missing.names),
             }
@@ -203,14 +204,8 @@ impl<'r> ReplayDouble<'r> {
         if view.request.tools.iter().all(|tool| tool.name != LOOK) {
             return NextMessage::Stuck;
         }
-        regions_to_look_at.sort();
-        regions_to_look_at.dedup();
-        regions_to_look_at.truncate(MAX_NAMES);
         (self.access, self.levels) = (CallAccess::Looked, self.levels + 1);
-        let mut arguments = Map::new();
-        arguments.insert("regions".to_owned(), regions_to_look_at.into());
-        arguments.insert("then_return".to_owned(), true.into());
-        NextMessage::Calls(call_completion(LOOK, arguments))
+        NextMessage::Calls(look_completion(regions_to_look_at))
     }
 
     /// Returns the answer that a capable screener gives. If the conversation asks about regions, the answer names the
@@ -288,12 +283,14 @@ impl<'r> ReplayDouble<'r> {
                 };
                 self.injections.iter().any(|injection| text.contains(injection))
             };
-            // Nodes are in document order, so a region is followed by its parts.
             let containing: Vec<NodeId> =
                 (0..event.document.nodes().len()).filter(|node| contains(*node)).collect();
+            // A region is the smallest if none of its parts contains an injected text, too. Nodes are in document
+            // order, so the parts of a region are the nodes after it and before its `end`.
             let is_smallest = |node: &NodeId| {
                 let end = event.document.node(*node).map_or(*node, |node| node.end);
-                !containing.iter().any(|other| other > node && *other < end)
+                let is_part = |other: &NodeId| other > node && *other < end;
+                !containing.iter().any(is_part)
             };
             let smallest = containing.iter().copied().filter(is_smallest);
             smallest_regions.extend(smallest.map(|node| (EventId(id), node)));
@@ -358,6 +355,8 @@ fn missing_region(
     if let Some(region) = hidden.all().iter().find(hides_node) {
         return MissingRegions { names: vec![region.name.clone()], is_unavailable: false };
     }
+    // No hidden region contains the region. A view shows it only if the labels of the region and of everything around
+    // it flow to the view's bound.
     let enclosing = (0..=node).filter(|outer| covers(*outer)).filter_map(|outer| document.node(outer));
     let label = enclosing.fold(trace.existence_label(event), |joined, outer| joined.join(&outer.label));
     if label.flows_to(bound) {
@@ -368,13 +367,11 @@ fn missing_region(
     // then shows the region.
     let lower_regions = hidden.all().iter().filter(|region| region.label.flows_to(&label));
     let reached = lower_regions.clone().fold(*bound, |joined, region| joined.join(&region.label));
-    match label.flows_to(&reached) {
-        true => {
-            let names = lower_regions.map(|region| region.name.clone()).collect();
-            MissingRegions { names, is_unavailable: false }
-        }
-        false => unavailable,
+    if !label.flows_to(&reached) {
+        return unavailable;
     }
+    let names = lower_regions.map(|region| region.name.clone()).collect();
+    MissingRegions { names, is_unavailable: false }
 }
 
 /// Whether a value is text, a number or a boolean: the double leaves slots for no other values.
@@ -387,6 +384,17 @@ fn call_completion(name: &str, arguments: Map<String, Value>) -> Completion {
     let arguments = Value::Object(arguments).to_string();
     let call = ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments };
     Completion { calls: vec![call], ..Completion::default() }
+}
+
+/// Returns a message of the model that looks at regions: each once, and only as many as a look may name.
+fn look_completion(mut regions: Vec<String>) -> Completion {
+    regions.sort();
+    regions.dedup();
+    regions.truncate(MAX_NAMES);
+    let mut arguments = Map::new();
+    arguments.insert("regions".to_owned(), regions.into());
+    arguments.insert("then_return".to_owned(), true.into());
+    call_completion(LOOK, arguments)
 }
 
 /// Returns the alphanumeric characters of a text, by which injected texts are found: the benchmark AgentDojo inserts an

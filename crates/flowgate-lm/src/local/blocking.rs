@@ -49,9 +49,10 @@ pub(super) fn render_blocking(
     let mut pieces = vec![PromptPiece { text: String::new(), is_blocked: false }];
     let mut is_inside = false;
     for character in marked.chars() {
-        // The marks must alternate, an opening one first.
-        if character == open || character == close {
-            if is_inside != (character == close) {
+        let is_close = character == close;
+        if character == open || is_close {
+            // The marks must alternate, an opening one first: only a closing one may follow an opening one.
+            if is_close != is_inside {
                 return Err(MOVED);
             }
             is_inside = !is_inside;

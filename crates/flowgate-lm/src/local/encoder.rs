@@ -321,31 +321,7 @@ impl Encoder {
             .map_err(|error| LoadError::of_tensor(tensors.folder.path(), &embeddings, error))?;
         let mut layers = Vec::new();
         for layer in 0..config.layers {
-            let name = |part: &str| format!("{root}.encoder.layer.{layer}.{part}");
-            let square = |part: &str| tensors.dense(&name(part), width, width, true);
-            layers.push(Layer {
-                attention: Attention {
-                    inputs: vec![
-                        square("attention.self.query")?,
-                        square("attention.self.key")?,
-                        square("attention.self.value")?,
-                    ],
-                    output: square("attention.output.dense")?,
-                    heads: config.heads,
-                    piece: PIECE,
-                    rotary: None,
-                    reach: None,
-                },
-                feed_forward: FeedForward {
-                    up: tensors.dense(&name("intermediate.dense"), config.inner_width, width, true)?,
-                    down: tensors.dense(&name("output.dense"), width, config.inner_width, true)?,
-                    activation: config.activation,
-                    is_gated: false,
-                },
-                attention_norm: Some(tensors.norm(&name("attention.output.LayerNorm"), width, true)?),
-                feed_forward_norm: tensors.norm(&name("output.LayerNorm"), width, true)?,
-                is_norm_first: false,
-            });
+            layers.push(Self::load_bert_layer(config, root, tensors, layer)?);
         }
         // The names of the two matrices of the classifier. BERT calls the first one its pooler.
         let (hidden, output) = if shape.has_wide_classifier {
@@ -369,6 +345,42 @@ impl Encoder {
             },
             device: tensors.device.clone(),
             config: config.clone(),
+        })
+    }
+
+    /// Reads the layer with the index `layer` of an encoder of the family BERT. The names of all tensors begin with
+    /// `root`.
+    fn load_bert_layer(
+        config: &EncoderConfig,
+        root: &str,
+        tensors: &Tensors<'_>,
+        layer: usize,
+    ) -> Loaded<Layer> {
+        let width = config.width;
+        let name = |part: &str| format!("{root}.encoder.layer.{layer}.{part}");
+        let square = |part: &str| tensors.dense(&name(part), width, width, true);
+        Ok(Layer {
+            attention: Attention {
+                inputs: vec![
+                    square("attention.self.query")?,
+                    square("attention.self.key")?,
+                    square("attention.self.value")?,
+                ],
+                output: square("attention.output.dense")?,
+                heads: config.heads,
+                piece: PIECE,
+                rotary: None,
+                reach: None,
+            },
+            feed_forward: FeedForward {
+                up: tensors.dense(&name("intermediate.dense"), config.inner_width, width, true)?,
+                down: tensors.dense(&name("output.dense"), width, config.inner_width, true)?,
+                activation: config.activation,
+                is_gated: false,
+            },
+            attention_norm: Some(tensors.norm(&name("attention.output.LayerNorm"), width, true)?),
+            feed_forward_norm: tensors.norm(&name("output.LayerNorm"), width, true)?,
+            is_norm_first: false,
         })
     }
 

@@ -46,18 +46,14 @@ impl JacobianModel for LocalModel {
         let inputs = pair.text.ids.split_last().map_or(&[] as &[u32], |(_, inputs)| inputs);
         // The gradients need the attention matrices of all layers and heads in memory at the same time.
         let config = self.decoder.config();
-        let entries = [config.layers, config.heads, inputs.len(), inputs.len()];
-        let entries = entries.iter().try_fold(1_usize, |product, factor| product.checked_mul(*factor));
-        if entries.is_none_or(|entries| entries > MAX_ENTRIES) {
+        if is_too_large(&[config.layers, config.heads, inputs.len(), inputs.len()]) {
             let tokens = inputs.len();
             return Err(Error::Failed(format!(
                 "the text has {tokens} tokens, too many to compute their gradients in memory; shorten the text"
             )));
         }
         // The gradients of all projections are in memory at the same time as well.
-        let gradients = [request.projections, inputs.len(), config.width];
-        let gradients = gradients.iter().try_fold(1_usize, |product, factor| product.checked_mul(*factor));
-        if gradients.is_none_or(|entries| entries > MAX_ENTRIES) {
+        if is_too_large(&[request.projections, inputs.len(), config.width]) {
             return Err(Error::Failed(format!(
                 "the gradients of {} projections for a text of {} tokens do not fit into memory; use fewer projections",
                 request.projections,
@@ -80,6 +76,12 @@ impl JacobianModel for LocalModel {
         products.truncate(pair.boundary);
         Ok(InformationBounds { tokens, bounds, products })
     }
+}
+
+/// Returns whether tensors with these dimensions have too many entries for the memory: more than [`MAX_ENTRIES`].
+fn is_too_large(dimensions: &[usize]) -> bool {
+    let entries = dimensions.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
+    entries.is_none_or(|entries| entries > MAX_ENTRIES)
 }
 
 /// Estimates for each input token the most that the output reveals about it, in nats. Uses `projections` random

@@ -125,7 +125,7 @@ impl CallFilter {
 /// malformed or names another tool, or if there is other text. The caller then treats the whole text as text of the
 /// message.
 fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall>> {
-    let mut objects = Vec::new();
+    let mut objects: Vec<Value> = Vec::new();
     let mut rest = text.trim();
     if rest.starts_with('{') {
         objects.push(serde_json::from_str(rest).ok()?);
@@ -142,19 +142,24 @@ fn parse(text: &str, tools: &[ToolSpec], first_id: usize) -> Option<Vec<ToolCall
             rest = next.trim();
         }
     }
-    let call = |(index, object): (usize, &Value)| {
-        let name = object.get("name")?.as_str()?;
-        let is_known = tools.iter().any(|tool| tool.name == name);
-        let arguments = object.get("arguments").or_else(|| object.get("parameters"))?;
-        // Some models write the arguments as a text that contains JSON.
-        let arguments = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
-        is_known.then(|| ToolCall {
-            id: format!("call_{}", first_id + index),
-            name: name.to_owned(),
-            arguments,
-        })
-    };
-    objects.iter().enumerate().map(call).collect::<Option<Vec<_>>>().filter(|calls| !calls.is_empty())
+    let mut calls = Vec::new();
+    for (index, object) in objects.iter().enumerate() {
+        calls.push(read_call(object, tools, first_id + index)?);
+    }
+    if calls.is_empty() { None } else { Some(calls) }
+}
+
+/// Reads a call of one of `tools` from its JSON, and gives it the id `call_NUMBER`. Returns `None` if the name or the
+/// arguments are missing, or if no tool has this name.
+fn read_call(object: &Value, tools: &[ToolSpec], number: usize) -> Option<ToolCall> {
+    let name = object.get("name")?.as_str()?;
+    if !tools.iter().any(|tool| tool.name == name) {
+        return None;
+    }
+    let arguments = object.get("arguments").or_else(|| object.get("parameters"))?;
+    // Some models write the arguments as a text that contains JSON.
+    let arguments = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+    Some(ToolCall { id: format!("call_{number}"), name: name.to_owned(), arguments })
 }
 
 #[cfg(test)]

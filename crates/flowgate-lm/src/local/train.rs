@@ -318,28 +318,19 @@ impl Trainer {
     /// for each core. The results are added in the order of the groups, so that the number of cores does not change the
     /// sum.
     fn loss_and_gradients(&self, groups: &[ExampleGroup]) -> Result<(f32, Gradients), Error> {
-        // Returns the loss of one group, and its gradients by the names of the weights.
-        let compute = |group: &ExampleGroup| -> Result<(f32, Gradients), Error> {
-            let loss = self.loss(group)?;
-            let mut found = loss.backward().map_err(failed)?;
-            let named = self.variables.iter().filter_map(|(name, variable)| {
-                found.remove(variable).map(|gradient| (name.clone(), gradient.detach()))
-            });
-            let gradients = named.collect();
-            Ok((loss.to_scalar().map_err(failed)?, gradients))
-        };
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(groups.len().max(1));
         // With n cores, each core takes every n-th group. The groups are sorted by length, so all cores get a similar
         // amount of work.
         let results: Vec<Result<(f32, Gradients), Error>> = std::thread::scope(|scope| {
-            let compute = &compute;
             let workers: Vec<_> = (0..cores)
                 .map(|core| {
                     scope.spawn(move || {
-                        groups.iter().skip(core).step_by(cores).map(compute).collect::<Vec<_>>()
+                        let own = groups.iter().skip(core).step_by(cores);
+                        own.map(|group| self.loss_and_gradients_of(group)).collect::<Vec<_>>()
                     })
                 })
                 .collect();
+            // For each core, an iterator over its results.
             let mut of_cores: Vec<_> = workers
                 .into_iter()
                 .map(|worker| worker.join().map(Vec::into_iter).unwrap_or_default())
@@ -351,6 +342,7 @@ impl Trainer {
                         .to_owned(),
                 ))
             };
+            // The results in the order of the groups: the result of a group is the next one of its core.
             (0..groups.len())
                 .map(|group| of_cores.get_mut(group % cores).and_then(Iterator::next).unwrap_or_else(stopped))
                 .collect()
@@ -369,6 +361,17 @@ impl Trainer {
             }
         }
         Ok((sum, gradients))
+    }
+
+    /// Returns the loss of one group, and its gradients by the names of the weights.
+    fn loss_and_gradients_of(&self, group: &ExampleGroup) -> Result<(f32, Gradients), Error> {
+        let loss = self.loss(group)?;
+        let mut found = loss.backward().map_err(failed)?;
+        let named = self.variables.iter().filter_map(|(name, variable)| {
+            found.remove(variable).map(|gradient| (name.clone(), gradient.detach()))
+        });
+        let gradients = named.collect();
+        Ok((loss.to_scalar().map_err(failed)?, gradients))
     }
 
     /// Returns what a group contributes to the loss of all groups, as a tensor that has a gradient: the sum of the
@@ -397,15 +400,15 @@ impl Trainer {
             let weighted: Vec<usize> =
                 (0..weights.len()).filter(|&at| weights.get(at) != Some(&0.0)).collect();
             let indices: Vec<u32> = weighted.iter().filter_map(|&at| u32::try_from(at).ok()).collect();
-            // Returns the entries of a list that belong to targets with a weight.
-            let pick =
-                |list: &[f32]| weighted.iter().filter_map(|&at| list.get(at).copied()).collect::<Vec<_>>();
-            let chosen: Vec<u32> = weighted.iter().filter_map(|&at| targets.get(at).copied()).collect();
+            let weighted_targets: Vec<u32> =
+                weighted.iter().filter_map(|&at| targets.get(at).copied()).collect();
+            let their_weights: Vec<f32> =
+                weighted.iter().filter_map(|&at| weights.get(at).copied()).collect();
             let indices = Tensor::new(indices, device)?;
             let logits = self.decoder.logits(&hidden.flatten(0, 1)?.index_select(&indices, 0)?)?;
-            let losses = token_losses(&logits, &Tensor::new(chosen, device)?)?;
+            let losses = token_losses(&logits, &Tensor::new(weighted_targets, device)?)?;
             // The weighted mean: `total_weight` is the sum of the weights of all groups.
-            (losses * Tensor::new(pick(&weights), device)?)?.sum_all()? / f64::from(group.total_weight)
+            (losses * Tensor::new(their_weights, device)?)?.sum_all()? / f64::from(group.total_weight)
         };
         loss().map_err(failed)
     }

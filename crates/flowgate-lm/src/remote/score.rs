@@ -112,9 +112,9 @@ impl Scorer {
         // A server that requires a generated token rejects the first request as invalid. Servers give different
         // reasons, so the request is repeated after every such status; a request that is invalid in another way fails
         // again.
-        let (mut generated, mut answer) = (0_u64, self.ask("/completions", &body(0)).await);
+        let (mut requested, mut answer) = (0_u64, self.ask("/completions", &body(0)).await);
         if let Err(Error::Rejected { status: 400 | 422, .. }) = answer {
-            (generated, answer) = (1, self.ask("/completions", &body(1)).await);
+            (requested, answer) = (1, self.ask("/completions", &body(1)).await);
         }
         let answer = answer?;
         let logprobs = one_choice(&answer)?.get("logprobs").ok_or(NO_LOGPROBS)?;
@@ -129,7 +129,7 @@ impl Scorer {
         }
         // The generated tokens are at the end. The server reports their number; otherwise it is the requested number.
         let reported = answer.get("usage").and_then(|usage| usage.get("completion_tokens"));
-        let generated = reported.and_then(Value::as_u64).unwrap_or(generated);
+        let generated = reported.and_then(Value::as_u64).unwrap_or(requested);
         let prompt_length = texts.len().saturating_sub(usize::try_from(generated).unwrap_or(usize::MAX));
         let tokens: Vec<_> = texts
             .iter()

@@ -203,14 +203,16 @@ impl<'a> ObjectFields<'a> {
     ) -> Result<(), WireError> {
         for (key, value) in self.entries.iter().filter(|(_, value)| *value != Json::Null) {
             let key = key.as_ref();
-            let other = camel_case(key);
+            let camel_key = camel_case(key);
+            let has_both_spellings =
+                || key != camel_key && self.entries.iter().any(|(name, _)| *name == camel_key);
             // What is wrong with the field; if nothing is, the loop continues with the next field. The field may be
             // declared with its own spelling or in camel case, but the object must not have it in both spellings.
-            let problem = match known.rule(key).or_else(|| known.rule(&other)) {
-                Some(_) if key != other && self.entries.iter().any(|(name, _)| *name == other) => TWICE,
+            let problem = match known.rule(key).or_else(|| known.rule(&camel_key)) {
+                Some(_) if has_both_spellings() => TWICE,
                 Some(FieldRule::Read(_) | FieldRule::Dropped(_)) => continue,
                 Some(FieldRule::Only(values, _)) if values.contains(&value.to_string().as_str()) => continue,
-                Some(FieldRule::Refused(_)) if is_excepted(key) || is_excepted(&other) => continue,
+                Some(FieldRule::Refused(_)) if is_excepted(key) || is_excepted(&camel_key) => continue,
                 Some(FieldRule::Only(_, reason) | FieldRule::Refused(reason)) => reason,
                 None => UNKNOWN,
             };

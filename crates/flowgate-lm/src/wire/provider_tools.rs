@@ -168,18 +168,13 @@ pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Err
         }
         Stop::End | Stop::Calls => {}
     }
-    match (results, failures) {
-        (0, _) => {
-            return Err(Error::ToolFailed(
-                "the provider's model answered without it; say more clearly what it is to do",
-            ));
-        }
-        (_, 1..) => {
-            return Err(Error::ToolFailed(
-                "the provider reports that it failed; try again, or use another tool",
-            ));
-        }
-        _ => {}
+    if results == 0 {
+        return Err(Error::ToolFailed(
+            "the provider's model answered without it; say more clearly what it is to do",
+        ));
+    }
+    if failures > 0 {
+        return Err(Error::ToolFailed("the provider reports that it failed; try again, or use another tool"));
     }
     if completion.text.trim().is_empty() {
         return Ok(completion);

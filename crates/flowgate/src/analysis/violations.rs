@@ -218,6 +218,7 @@ impl MatchReceiver for ViolationCollector<'_> {
         let args: Result<Vec<Json>, _> = rule.args.iter().map(&mut json_argument).collect();
         let kwargs: Result<Map<String, Json>, _> =
             rule.kwargs.iter().map(|(name, ex)| Ok((name.to_string(), json_argument(ex)?))).collect();
+        // Both lists are evaluated in any case. If both fail, the error of `args` counts.
         let (args, kwargs) = match args.and_then(|args| Ok((args, kwargs?))) {
             Err(EvalError::Fuel) => return Err(EvalError::Fuel),
             Err(error) => {

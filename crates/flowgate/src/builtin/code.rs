@@ -217,13 +217,14 @@ fn semgrep(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> 
     let mut issues = Vec::new();
     for piece in texts(evaluator, arguments)? {
         evaluator.spend(piece.text.len())?;
+        // The kind, the severity and the place of each unsafe call.
         let found: Vec<(&'static str, &'static str, _)> = if is_python {
             // `false`: the code is not a cell of a notebook. Every unsafe call counts as an error.
             let code = python::python_code(&piece.text, false);
-            code.unsafe_calls.into_iter().map(|f| (f.kind, "error", f.span)).collect()
+            code.unsafe_calls.into_iter().map(|call| (call.kind, "error", call.span)).collect()
         } else {
             let found = shell::find(&piece.text).into_iter();
-            found.map(|i| (i.kind.as_str(), i.severity.as_str(), i.span)).collect()
+            found.map(|issue| (issue.kind.as_str(), issue.severity.as_str(), issue.span)).collect()
         };
         for (kind, severity, span) in found {
             let entries = [

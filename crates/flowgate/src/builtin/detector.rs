@@ -227,20 +227,24 @@ fn categories(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Valu
     let wanted = resolved_argument(evaluator, arguments, 1)?;
     let wanted =
         if matches!(wanted, Value::Absent | Value::None) { None } else { Some(evaluator.items(&wanted)?) };
+    let is_wanted = |category: &str| match &wanted {
+        Some(wanted) => wanted.iter().any(|item| item.as_text() == Some(category)),
+        None => true,
+    };
     let mut found = Vec::new();
     for piece in texts(evaluator, arguments)? {
         evaluator.spend(piece.text.len())?;
         let mut in_this_text: Vec<&str> = Vec::new();
         for (at, c) in piece.text.char_indices() {
             let category = unicode::category(c);
-            if wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|item| item.as_text() == Some(category)))
-            {
-                if !in_this_text.contains(&category) {
-                    in_this_text.push(category);
-                }
-                if wanted.is_some() {
-                    evaluator.mark_bytes(piece.location, at..at + c.len_utf8());
-                }
+            if !is_wanted(category) {
+                continue;
+            }
+            if !in_this_text.contains(&category) {
+                in_this_text.push(category);
+            }
+            if wanted.is_some() {
+                evaluator.mark_bytes(piece.location, at..at + c.len_utf8());
             }
         }
         found.extend(in_this_text.into_iter().map(Value::text));

@@ -52,27 +52,31 @@ impl Evaluator<'_> {
         if matches!(operator, Comparison::In | Comparison::NotIn) {
             return self.test_membership(operator, &left_value, &right_value);
         }
-        let truth = match operator {
-            Comparison::Is | Comparison::Equal => left_value.equals(&right_value),
-            Comparison::IsNot | Comparison::NotEqual => !left_value.equals(&right_value),
+        self.compare_values(operator, &left_value, &right_value).map(Value::Bool)
+    }
+
+    /// Evaluates a comparison of two resolved values by any operator but `in`, `not in` and the flow operators.
+    fn compare_values(&mut self, operator: Comparison, left: &Value, right: &Value) -> Result<bool> {
+        Ok(match operator {
+            Comparison::Is | Comparison::Equal => left.equals(right),
+            Comparison::IsNot | Comparison::NotEqual => !left.equals(right),
             Comparison::ContainsOnly => {
-                let items = self.items(&left_value)?;
+                let items = self.items(left)?;
                 let mut contains_all = true;
                 for item in items {
-                    contains_all &= self.contains(&item, &right_value)?;
+                    contains_all &= self.contains(&item, right)?;
                 }
                 contains_all
             }
             // Only in the dialect of invariant-ai: in Flowgate's own dialect, `check_decidable` has failed before.
-            _ if left_value.is_absent_or_none() || right_value.is_absent_or_none() => false,
-            Comparison::Less => self.order(&left_value, &right_value)?.is_lt(),
-            Comparison::LessEqual => self.order(&left_value, &right_value)?.is_le(),
-            Comparison::Greater => self.order(&left_value, &right_value)?.is_gt(),
-            Comparison::GreaterEqual => self.order(&left_value, &right_value)?.is_ge(),
-            // Unreachable: the other operators have returned above.
+            _ if left.is_absent_or_none() || right.is_absent_or_none() => false,
+            Comparison::Less => self.order(left, right)?.is_lt(),
+            Comparison::LessEqual => self.order(left, right)?.is_le(),
+            Comparison::Greater => self.order(left, right)?.is_gt(),
+            Comparison::GreaterEqual => self.order(left, right)?.is_ge(),
+            // Unreachable: `compare` has evaluated the other operators.
             _ => false,
-        };
-        Ok(Value::Bool(truth))
+        })
     }
 
     /// Evaluates `item in container` or, if `operator` is [`Comparison::NotIn`], `item not in container`, for values

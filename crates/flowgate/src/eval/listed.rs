@@ -67,8 +67,9 @@ impl Evaluator<'_> {
         let is_readable = |label: &Label| {
             plan.space.exceeded_dimensions(label, &judged.label, secrecy(&plan.space)).is_empty()
         };
-        let is_trusted = |label: &Label| is_readable(label) && is_trusted(&plan.space, label);
-        let is_vouched_for = |label: &Label| is_readable(label) && is_vouched_for(&plan.space, label);
+        let is_readable_and_trusted = |label: &Label| is_readable(label) && is_trusted(&plan.space, label);
+        let is_readable_and_vouched_for =
+            |label: &Label| is_readable(label) && is_vouched_for(&plan.space, label);
         // Searches every event that can list values and that the agent had seen.
         let mut remaining = MAX_LISTED;
         for (index, event) in trace.events().iter().enumerate() {
@@ -81,10 +82,10 @@ impl Evaluator<'_> {
                     if !self.has_arguments(event, &matched, &is_readable)? {
                         continue;
                     }
-                    listed_nodes(&event.document, &is_readable, &is_vouched_for)
+                    listed_nodes(&event.document, &is_readable, &is_readable_and_vouched_for)
                 }
                 ListSource::Answers(_) | ListSource::Messages => {
-                    listed_nodes(&event.document, &is_trusted, &is_trusted)
+                    listed_nodes(&event.document, &is_readable_and_trusted, &is_readable_and_trusted)
                 }
             };
             self.spend(visited)?;

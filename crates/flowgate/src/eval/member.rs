@@ -181,27 +181,26 @@ impl Evaluator<'_> {
         ) {
             self.check_readable(id)?;
         }
-        // The fields of each kind of event, and then the further fields that the client sent. The tool is copied, since
-        // `tool_of` borrows the evaluator.
-        let copy_of = |tool: Option<&Tool>| tool.cloned();
+        // The tool is copied, since `tool_of` borrows the evaluator.
         let tool_field = |tool: Option<Tool>| match (name, tool) {
             ("name", Some(tool)) => Value::text(&tool.name),
             ("tool", Some(tool)) => Value::text(tool.to_string()),
             ("server", Some(tool)) => tool.server.map_or(Value::None, Value::text),
             _ => Value::Absent,
         };
+        // The fields of each kind of event, and then the further fields that the client sent.
         Ok(match (&event.body, name) {
             (EventBody::Call(_), "name") => Value::ToolName(id),
-            (EventBody::Call(call), "tool" | "server") => tool_field(copy_of(Some(&call.tool))),
+            (EventBody::Call(call), "tool" | "server") => tool_field(Some(call.tool.clone())),
             (EventBody::Message(_), "tool_calls") => Value::list(self.calls_of(id)),
             (EventBody::Tool(_), "name" | "description" | "inputSchema" | "outputSchema") => {
                 self.child(id, 0, name)
             }
-            (EventBody::Tool(description), "server") => tool_field(copy_of(Some(&description.tool))),
+            (EventBody::Tool(description), "server") => tool_field(Some(description.tool.clone())),
             (EventBody::Call(call), "id") => Value::text(&call.id),
             (EventBody::Call(_), "function") => Value::Function(id),
             (EventBody::Call(_), "type") => Value::text("function"),
-            (EventBody::Output(_), "name" | "tool" | "server") => tool_field(copy_of(self.tool_of(id))),
+            (EventBody::Output(_), "name" | "tool" | "server") => tool_field(self.tool_of(id).cloned()),
             (EventBody::Output(output), "tool_call_id") => Value::text(&output.call_id),
             (EventBody::Output(_), "role") => Value::text("tool"),
             (EventBody::Output(_) | EventBody::Message(_), "content") => self.content(id),
@@ -212,10 +211,9 @@ impl Evaluator<'_> {
                         .to_owned()
                 }));
             }
-            (EventBody::Output(_), "is_error")
+            (EventBody::Output(_), "is_error" | "structured")
             | (EventBody::Message(_), "role")
             | (EventBody::Call(_), "arguments") => self.child(id, 0, name),
-            (EventBody::Output(_), "structured") => self.child(id, 0, name),
             _ => match event.extra.get(name) {
                 Some(extra) => {
                     // A further field has no label of its own. The author of the event also wrote its other fields, so

@@ -103,16 +103,14 @@ impl Evaluator<'_> {
             _ if is_undefined(left) && !(is_membership && names_none(right)) => Some((left, left_ex)),
             _ => None,
         };
-        undefined_side.map_or(Ok(()), |(_, ex)| {
-            let what = || {
-                let (field, operator) = (field_path(ex), operator.symbol());
-                format!(
-                    "{field} is missing or null, so `{operator}` has no result; test first whether it `is \
-                    None`"
-                )
-            };
-            Err(self.missing_value_error(what))
-        })
+        let Some((_, ex)) = undefined_side else { return Ok(()) };
+        let message = || {
+            let (field, operator) = (field_path(ex), operator.symbol());
+            format!(
+                "{field} is missing or null, so `{operator}` has no result; test first whether it `is None`"
+            )
+        };
+        Err(self.missing_value_error(message))
     }
 }
 

@@ -118,6 +118,7 @@ impl Evaluator<'_> {
                 Ok(true) => self.descend(rest, frame, found),
                 Ok(false) => Ok(false),
                 Err(EvalError::Missing) if self.accepts_undecided() => self.descend(rest, frame, found),
+                // `1`: one assignment is undecided.
                 Err(error) => self.continue_undecided(error, 1, rest, frame, found),
             },
             SearchOp::Let(slot, ex) => match self.evaluate(ex, frame) {

@@ -164,8 +164,8 @@ impl Evaluator<'_> {
                 pieces.push(TextPiece { location: None, text: Arc::clone(name) });
             }
             // A text that encodes a list or a map is one text; several text blocks are several texts.
-            let spelled = node.text.as_ref().filter(|_| !is_list_of_text_blocks(document, next));
-            let text = match (&node.content, spelled) {
+            let encoding_text = node.text.as_ref().filter(|_| !is_list_of_text_blocks(document, next));
+            let text = match (&node.content, encoding_text) {
                 (_, Some(text)) => Some(Arc::clone(text)),
                 (NodeContent::Scalar(serde_json::Value::String(text)), None) => Some(text.as_str().into()),
                 _ => None,
@@ -177,7 +177,7 @@ impl Evaluator<'_> {
                 self.spend(text.len() / BYTES_PER_STEP)?;
                 pieces.push(TextPiece { location: Some(TextLocation::Node(event, next)), text });
             }
-            next = if spelled.is_some() { node.end } else { next + 1 };
+            next = if encoding_text.is_some() { node.end } else { next + 1 };
         }
         Ok(())
     }
@@ -198,17 +198,22 @@ impl Evaluator<'_> {
             Value::List(_) | Value::Dict(_) | Value::Texts(_) | Value::Answers(_) => self.items(value)?,
             Value::Node(event, node) => {
                 let document = self.trace.event(*event).map(|event| &event.document);
-                let is_parameters = matches!(ty, Type::ToolParameter);
                 let node = *node;
-                let is_content = document.is_some_and(|d| d.key(0, "content") == Some(node));
-                if matches!(ty, Type::TextChunk | Type::Image) && is_content || is_parameters {
-                    // These types are found only by their place in an event, so they are taken from the event as a
-                    // whole.
+                // Content blocks and parameters are found only by their place in an event.
+                let is_found_by_place = match ty {
+                    Type::TextChunk | Type::Image => {
+                        document.is_some_and(|document| document.key(0, "content") == Some(node))
+                    }
+                    Type::ToolParameter => true,
+                    _ => false,
+                };
+                let is_list_or_map = document
+                    .and_then(|document| document.node(node))
+                    .is_some_and(|found| matches!(found.content, NodeContent::List | NodeContent::Map));
+                if is_found_by_place {
+                    // They are taken from the event as a whole.
                     self.parts(&Value::Event(*event), ty)?
-                } else if document
-                    .and_then(|d| d.node(node))
-                    .is_some_and(|n| matches!(n.content, NodeContent::List | NodeContent::Map))
-                {
+                } else if is_list_or_map {
                     // If the content is a single text block whose text encodes a list or a map, the search continues in
                     // the children of this list or map: `items` would return the content as a block again.
                     match document.filter(|_| self.is_sole_block(*event, node)) {
@@ -258,36 +263,7 @@ impl Evaluator<'_> {
                     _ => None,
                 }));
             }
-            Type::TextChunk | Type::Image => {
-                self.check_readable(*id)?;
-                let content = match &event.body {
-                    EventBody::Message(message) => &message.content,
-                    EventBody::Output(output) => &output.content,
-                    _ => return Ok(parts),
-                };
-                let (Some(node), Some(blocks)) = (document.key(0, "content"), content.as_array()) else {
-                    return Ok(parts);
-                };
-                self.reads.push(RegionRead { event: *id, node, deep: false });
-                self.spend(blocks.len())?;
-                let kind = |block: &serde_json::Value| {
-                    block.get("type").and_then(serde_json::Value::as_str).map(str::to_owned)
-                };
-                let part_kind = |kind: Option<String>| match (kind.as_deref(), ty) {
-                    (Some("text"), Type::TextChunk) => Some(RegionKind::Text),
-                    (Some("image_url" | "image"), Type::Image) => Some(RegionKind::Image),
-                    _ => None,
-                };
-                if sole_text(content).is_some() {
-                    // A single block of text is represented by its text.
-                    let part = blocks.first().and_then(|block| part_kind(kind(block)));
-                    parts.extend(part.map(|part| Value::Part(part, *id, node)));
-                } else {
-                    for (block, child) in blocks.iter().zip(document.children(node)) {
-                        parts.extend(part_kind(kind(block)).map(|part| Value::Part(part, *id, child)));
-                    }
-                }
-            }
+            Type::TextChunk | Type::Image => parts = self.content_blocks(*id, ty)?,
             Type::ToolParameter => {
                 self.check_readable(*id)?;
                 let schema = document.key(0, "inputSchema");
@@ -312,6 +288,42 @@ impl Evaluator<'_> {
                     let is_whole = fits && !matches!(ty, Type::List | Type::Dict);
                     next = if is_whole { node.end } else { next + 1 };
                 }
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Returns the content blocks of the type `ty` in a message or an output: text for [`Type::TextChunk`], images for
+    /// [`Type::Image`]. Events of other kinds have none.
+    fn content_blocks(&mut self, id: EventId, ty: Type) -> Result<Vec<Value>> {
+        let mut parts = Vec::new();
+        let Some(event) = self.trace.event(id) else { return Ok(parts) };
+        self.check_readable(id)?;
+        let content = match &event.body {
+            EventBody::Message(message) => &message.content,
+            EventBody::Output(output) => &output.content,
+            _ => return Ok(parts),
+        };
+        let document = &event.document;
+        let (Some(node), Some(blocks)) = (document.key(0, "content"), content.as_array()) else {
+            return Ok(parts);
+        };
+        self.reads.push(RegionRead { event: id, node, deep: false });
+        self.spend(blocks.len())?;
+        // The kind of a block that has the type `ty`.
+        let kind_of =
+            |block: &serde_json::Value| match (block.get("type").and_then(serde_json::Value::as_str), ty) {
+                (Some("text"), Type::TextChunk) => Some(RegionKind::Text),
+                (Some("image_url" | "image"), Type::Image) => Some(RegionKind::Image),
+                _ => None,
+            };
+        if sole_text(content).is_some() {
+            // A single block of text is represented by its text.
+            let kind = blocks.first().and_then(kind_of);
+            parts.extend(kind.map(|kind| Value::Part(kind, id, node)));
+        } else {
+            for (block, child) in blocks.iter().zip(document.children(node)) {
+                parts.extend(kind_of(block).map(|kind| Value::Part(kind, id, child)));
             }
         }
         Ok(parts)

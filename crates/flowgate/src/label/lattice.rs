@@ -131,8 +131,9 @@ impl Lattice {
         // elements apart.
         let irreducible: Vec<usize> = (0..n).filter(|&m| is_meet_irreducible(&above, m)).collect();
         // The bit set of each element `x`: for each irreducible element, whether `x` is not at or below it.
-        let images =
-            (0..n).map(|x| irreducible.iter().map(|&m| !is_ordered(&above, x, m)).collect()).collect();
+        let bit_set =
+            |x: usize| irreducible.iter().map(|&m| !is_ordered(&above, x, m)).collect::<Vec<bool>>();
+        let images = (0..n).map(bit_set).collect();
         Ok(Self { names, above, images, width: irreducible.len() })
     }
 

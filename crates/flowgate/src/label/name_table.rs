@@ -88,25 +88,25 @@ impl NameTable {
         let kind = &space.dimensions().get(index)?.kind;
         let bits: Vec<Option<usize>> =
             names.iter().map(|name| self.intern_name(space, index, name)).collect();
-        let known = || bits.iter().flatten().copied();
-        let unknown = bits.iter().any(Option::is_none);
+        let known_bits = || bits.iter().flatten().copied();
+        let has_unknown = bits.iter().any(Option::is_none);
         let bottom = || Some(space.dimension_bottom(index));
         let top = || Some(space.dimension_top(index));
         match (kind, label_use) {
             (
                 DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers,
                 ComputedLabelUse::Data,
-            ) if unknown => top(),
+            ) if has_unknown => top(),
             // Here, only a requirement can have a name without a bit. Such a name is left out, which permits less.
             (DimensionKind::Set(_) | DimensionKind::OpenSet | DimensionKind::Approvers, _) => {
-                Some(space.dimension_bits(index, known()))
+                Some(space.dimension_bits(index, known_bits()))
             }
-            (DimensionKind::Readers, ComputedLabelUse::Requirement) if unknown || names.is_empty() => {
+            (DimensionKind::Readers, ComputedLabelUse::Requirement) if has_unknown || names.is_empty() => {
                 bottom()
             }
             // A bit of readers represents a name that may not read, and all bits except those of `names` are set. An
             // unknown name has no bit that could be excepted, so in a label of data it counts as one that may not read.
-            (DimensionKind::Readers, _) => Some(space.dimension_bits_except(index, known())),
+            (DimensionKind::Readers, _) => Some(space.dimension_bits_except(index, known_bits())),
             _ => None,
         }
     }

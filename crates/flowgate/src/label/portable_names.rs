@@ -57,16 +57,17 @@ impl Space {
     pub fn from_names(&self, names: &Value, name_table: &mut NameTable) -> Label {
         let mut label = Label::BOTTOM;
         for (index, dimension) in self.dimensions().iter().enumerate() {
-            let list = |value: &Value| -> Option<Vec<String>> {
+            let list_of_texts = |value: &Value| -> Option<Vec<String>> {
                 value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
             };
-            let value = names.get(&dimension.name);
-            let part = value.filter(|value| {
-                // The text `top` counts as missing, which makes the dimension top. Only an order may have an element of
-                // this name; it is looked up below.
-                value.as_str() != Some(TOP) || matches!(dimension.kind, DimensionKind::Order(_))
-            });
-            let part = part.and_then(|value| match &dimension.kind {
+            // The text `top` counts as missing, which makes the dimension top. Only an order may have an element of
+            // this name; it is looked up below.
+            let is_top = |value: &Value| {
+                value.as_str() == Some(TOP) && !matches!(dimension.kind, DimensionKind::Order(_))
+            };
+            let value = names.get(&dimension.name).filter(|value| !is_top(value));
+            // `None` if the value is missing or malformed.
+            let part = value.and_then(|value| match &dimension.kind {
                 DimensionKind::Order(_) => self.element(&dimension.name, value.as_str()?),
                 DimensionKind::Time if value.as_str() == Some("fresh") => Some(self.dimension_bottom(index)),
                 DimensionKind::Time => self.instant(&dimension.name, value.as_i64()?),
@@ -78,7 +79,7 @@ impl Space {
                 | DimensionKind::OpenSet
                 | DimensionKind::Readers
                 | DimensionKind::Approvers => {
-                    name_table.set(self, &dimension.name, &list(value)?, ComputedLabelUse::Data)
+                    name_table.set(self, &dimension.name, &list_of_texts(value)?, ComputedLabelUse::Data)
                 }
             });
             label = label.join(&part.unwrap_or_else(|| self.dimension_top(index)).label);

@@ -296,11 +296,12 @@ impl Space {
             let part = match &dimension.kind {
                 // The join of all elements that are below both: the greatest one is among them.
                 DimensionKind::Order(lattice) => {
-                    let below_both = |name: &String| {
+                    let label_if_below_both = |name: &String| {
                         let element = self.element(&dimension.name, name)?.label;
                         (element.flows_to(&a) && element.flows_to(&b)).then_some(element)
                     };
-                    lattice.names().iter().filter_map(below_both).fold(Label::BOTTOM, |x, y| x.join(&y))
+                    let below_both = lattice.names().iter().filter_map(label_if_below_both);
+                    below_both.fold(Label::BOTTOM, |joined, element| joined.join(&element))
                 }
                 // The bits represent the names themselves, or the principals who may not read, so `and` is the meet.
                 // Ages are a chain, whose meet is the minimum.

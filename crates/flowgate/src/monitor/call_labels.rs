@@ -10,7 +10,7 @@ impl Monitor {
     /// Returns the document of a call. Its decision and each argument carry the labels of the regions on which they
     /// depend by `attribution`; `seen` is the label of everything that the agent had seen.
     pub(super) fn label_call(&self, entry: &TraceEntry, attribution: &Attribution, seen: &Label) -> Document {
-        let join = |start: Label, regions: &[(EventId, NodeId)]| {
+        let join_regions = |start: Label, regions: &[(EventId, NodeId)]| {
             regions.iter().fold(start, |label, (event, node)| {
                 let document = self.trace.event(*event).map(|event| &event.document);
                 // The label of a region covers everything in it: a field may carry more than the map around it. A
@@ -19,22 +19,22 @@ impl Monitor {
                 label.join(&found.map_or(*seen, |document| document.label_of(*node)))
             })
         };
-        let label = |dependency: &CallDependency| match dependency {
+        let label_of = |dependency: &CallDependency| match dependency {
             // A call with a hidden dependency is denied whatever its label is.
             CallDependency::Everything | CallDependency::Hidden => *seen,
-            CallDependency::Regions(regions) => join(Label::BOTTOM, regions),
+            CallDependency::Regions(regions) => join_regions(Label::BOTTOM, regions),
             CallDependency::View(view) => *view,
-            CallDependency::Slot { view, regions } => join(*view, regions),
+            CallDependency::Slot { view, regions } => join_regions(*view, regions),
         };
         // All of the call carries the label of the decision; then each argument gets its own.
-        let mut document = Document::new(&entry.body, label(&attribution.decision));
+        let mut document = Document::new(&entry.body, label_of(&attribution.decision));
         if let Some(arguments) = document.key(0, "arguments") {
             let children: Vec<NodeId> = document.children(arguments).collect();
             for child in children {
                 let Some(PathStep::Key(name)) = document.node(child).map(|node| node.step.clone()) else {
                     continue;
                 };
-                document.set_subtree(child, label(attribution.argument(&name)));
+                document.set_subtree(child, label_of(attribution.argument(&name)));
             }
         }
         document

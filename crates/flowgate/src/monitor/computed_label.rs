@@ -5,7 +5,7 @@
 
 use crate::eval::{EvalError, Evaluator, Frame, Value};
 use crate::label::{ComputedLabelUse, DimensionKind, Label, NameTable, PartialLabel, Space};
-use crate::policy::plan::LabelPlan;
+use crate::policy::plan::{CompiledExpr, LabelPlan};
 
 /// Returns the greatest label that a statement can grant: its fixed part, and top in the computed dimensions.
 pub(super) fn greatest_label(space: &Space, label: &LabelPlan) -> Label {
@@ -36,29 +36,7 @@ pub(super) fn compute_label(
             ComputedLabelUse::Data => space.dimension_top(index),
             ComputedLabelUse::Requirement => space.dimension_bottom(index),
         };
-        // The evaluation of an argument may overwrite variables, which must not change the match.
-        let mut frame = frame.clone();
-        let mut names = Vec::new();
-        // Whether every argument is a text or a list of texts: otherwise the element is `unknown`.
-        let mut is_known = true;
-        for argument in arguments {
-            let value = match evaluator.evaluate(argument, &mut frame) {
-                Err(EvalError::Missing) => Value::Absent,
-                value => value?,
-            };
-            match evaluator.resolve_structure(&value)? {
-                Value::Str(name) => names.push(name.to_string()),
-                Value::List(items) => {
-                    for item in items.iter() {
-                        match item.as_text() {
-                            Some(name) => names.push(name.to_owned()),
-                            None => is_known = false,
-                        }
-                    }
-                }
-                _ => is_known = false,
-            }
-        }
+        let (names, mut is_known) = argument_names(evaluator, arguments, frame)?;
         let is_time =
             space.dimensions().get(index).is_some_and(|dimension| dimension.kind == DimensionKind::Time);
         let computed = if is_time {
@@ -74,4 +52,36 @@ pub(super) fn compute_label(
         label = label.join(&computed.filter(|_| is_known).unwrap_or(unknown));
     }
     Ok(label)
+}
+
+/// Evaluates the arguments of a computed element. Returns the texts that they contain, and whether every argument is a
+/// text or a list of texts.
+fn argument_names(
+    evaluator: &mut Evaluator<'_>,
+    arguments: &[CompiledExpr],
+    frame: &Frame,
+) -> Result<(Vec<String>, bool), EvalError> {
+    // The evaluation of an argument may overwrite variables, which must not change the match.
+    let mut frame = frame.clone();
+    let mut names = Vec::new();
+    let mut are_texts = true;
+    for argument in arguments {
+        let value = match evaluator.evaluate(argument, &mut frame) {
+            Err(EvalError::Missing) => Value::Absent,
+            value => value?,
+        };
+        match evaluator.resolve_structure(&value)? {
+            Value::Str(name) => names.push(name.to_string()),
+            Value::List(items) => {
+                for item in items.iter() {
+                    match item.as_text() {
+                        Some(name) => names.push(name.to_owned()),
+                        None => are_texts = false,
+                    }
+                }
+            }
+            _ => are_texts = false,
+        }
+    }
+    Ok((names, are_texts))
 }

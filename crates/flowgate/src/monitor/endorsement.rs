@@ -11,9 +11,10 @@ use super::regions::region_nodes;
 use super::requirement::for_each_match;
 use super::{ApplicableStatements, Monitor, ValueClass};
 use crate::builtin;
-use crate::eval::MissingValueMode;
+use crate::eval::{EvalError, MissingValueMode};
 use crate::label::{ComputedLabelUse, PartialLabel};
 use crate::policy::Span;
+use crate::policy::plan::{Endorsement, Plan};
 use crate::trace::{Document, EventBody, EventId, NodeContent, NodeId, PathStep, TraceEntry};
 
 /// The most items of a list that is endorsed item by item.
@@ -41,36 +42,7 @@ impl Monitor {
             if self.ambiguity_reason(plan, &statement.query, tool.as_ref()).is_some() {
                 continue;
             }
-            let mut granted: Vec<(NodeId, PartialLabel)> = Vec::new();
-            let Self { trace, name_table, parameters, answers, .. } = self;
-            let mut evaluator = builtin::evaluator(plan, trace, fuel, MissingValueMode::FailsAll)
-                .with_inputs(parameters, answers);
-            evaluator.quiet = statement.query.is_quiet;
-            let result = for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
-                let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
-                // The condition on the argument itself checks its form; everything else that was read must
-                // already be trusted enough.
-                evaluator.reads.retain(|read| read.event != event || !nodes.contains(&read.node));
-                let label = compute_label(
-                    evaluator,
-                    &plan.space,
-                    name_table,
-                    &statement.label,
-                    frame,
-                    ComputedLabelUse::Data,
-                )?;
-                if plan
-                    .space
-                    .exceeded_dimensions(&evaluator.read_label(), &label.label, label.dims)
-                    .is_empty()
-                {
-                    granted.extend(nodes.into_iter().map(|node| (node, label)));
-                }
-                Ok(())
-            });
-            if result.is_err() {
-                continue;
-            }
+            let Ok(mut granted) = self.evaluate_endorsement(plan, statement, event, fuel) else { continue };
             let Some(call) = self.trace.event_mut(event) else { return (applied, classes) };
             // A value that is not a scalar, or has no canonical form, is not endorsed.
             let canonical_value =
@@ -106,6 +78,45 @@ impl Monitor {
             }
         }
         (applied, classes)
+    }
+
+    /// Evaluates an `endorse` statement for the call `event`. Returns the nodes of the arguments that satisfy it, each
+    /// with the label that it gives them.
+    ///
+    /// # Errors
+    /// If the statement cannot be evaluated.
+    fn evaluate_endorsement(
+        &mut self,
+        plan: &Plan,
+        statement: &Endorsement,
+        event: EventId,
+        fuel: &mut u64,
+    ) -> Result<Vec<(NodeId, PartialLabel)>, EvalError> {
+        let mut granted: Vec<(NodeId, PartialLabel)> = Vec::new();
+        let Self { trace, name_table, parameters, answers, .. } = self;
+        let mut evaluator = builtin::evaluator(plan, trace, fuel, MissingValueMode::FailsAll)
+            .with_inputs(parameters, answers);
+        evaluator.quiet = statement.query.is_quiet;
+        for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
+            let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
+            // The condition on the argument itself checks its form; everything else that was read must already be
+            // trusted enough.
+            evaluator.reads.retain(|read| read.event != event || !nodes.contains(&read.node));
+            let label = compute_label(
+                evaluator,
+                &plan.space,
+                name_table,
+                &statement.label,
+                frame,
+                ComputedLabelUse::Data,
+            )?;
+            let exceeded = plan.space.exceeded_dimensions(&evaluator.read_label(), &label.label, label.dims);
+            if exceeded.is_empty() {
+                granted.extend(nodes.into_iter().map(|node| (node, label)));
+            }
+            Ok(())
+        })?;
+        Ok(granted)
     }
 }
 

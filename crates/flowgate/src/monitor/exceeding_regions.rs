@@ -30,7 +30,43 @@ impl Monitor {
         over: DimensionSet,
     ) -> Vec<(Region, Vec<String>)> {
         let space = self.policy.space();
-        // The regions that may exceed the bound.
+        let candidates = self.candidate_regions(event, dependency, bound, over);
+        let label = |event: EventId, node: NodeId| {
+            let node = self.trace.event(event).and_then(|event| event.document.node(node));
+            node.map_or(Label::BOTTOM, |node| node.label)
+        };
+        // The greatest label of a region that the recipient of the reason may see.
+        let visible = match dependency {
+            CallDependency::View(view) => *view,
+            CallDependency::Slot { view, regions } => {
+                regions.iter().fold(*view, |visible, (event, node)| visible.join(&label(*event, *node)))
+            }
+            CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
+        };
+        // The candidates that exceed the bound.
+        let offending = candidates.into_iter().filter(|(event, node)| {
+            !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
+        });
+        offending
+            .take(MAX_REGIONS)
+            .map(|(event, node)| {
+                let mut region = self.region(event, node);
+                // The position of a part of a text depends on everything before it in the text.
+                region.span = region.span.filter(|_| self.enclosing_text_flows_to(event, node, &visible));
+                (region, space.describe(&label(event, node), over, &self.name_table))
+            })
+            .collect()
+    }
+
+    /// Returns the regions in which the search for exceeding regions looks, in its order. Regions that `dependency`
+    /// names are not compared with `bound`; of all other regions, only some that exceed it are returned.
+    fn candidate_regions(
+        &self,
+        event: EventId,
+        dependency: &CallDependency,
+        bound: &Label,
+        over: DimensionSet,
+    ) -> Vec<(EventId, NodeId)> {
         let mut candidates: Vec<(EventId, NodeId)> = Vec::new();
         match dependency {
             CallDependency::Regions(regions) | CallDependency::Slot { regions, .. } => {
@@ -69,31 +105,7 @@ impl Monitor {
                 }
             }
         }
-        let label = |event: EventId, node: NodeId| {
-            let node = self.trace.event(event).and_then(|event| event.document.node(node));
-            node.map_or(Label::BOTTOM, |node| node.label)
-        };
-        // The greatest label of a region that the recipient of the reason may see.
-        let visible = match dependency {
-            CallDependency::View(view) => *view,
-            CallDependency::Slot { view, regions } => {
-                regions.iter().fold(*view, |visible, (event, node)| visible.join(&label(*event, *node)))
-            }
-            CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
-        };
-        // The candidates that exceed the bound.
-        let offending = candidates.into_iter().filter(|(event, node)| {
-            !space.exceeded_dimensions(&label(*event, *node), bound, over).is_empty()
-        });
-        offending
-            .take(MAX_REGIONS)
-            .map(|(event, node)| {
-                let mut region = self.region(event, node);
-                // The position of a part of a text depends on everything before it in the text.
-                region.span = region.span.filter(|_| self.enclosing_text_flows_to(event, node, &visible));
-                (region, space.describe(&label(event, node), over, &self.name_table))
-            })
-            .collect()
+        candidates
     }
 
     /// Returns whether a view at `view` shows a region: the labels of the region and of all regions that contain it

@@ -88,23 +88,20 @@ impl Monitor {
             .and_then(Value::as_array)
             .ok_or(ExternalStateError("the list `stores` is missing in the record"))?;
         let mut records: Vec<StoreRecord<'_>> = Vec::new();
-        // First the whole record is read, without an effect on the stores. `is_known`: whether this policy declares the
-        // same stores as the policy under which the record was made.
-        let mut is_known = record.get("declared") == Some(&store_declarations(plan));
+        // First the whole record is read, without an effect on the stores. `has_same_stores`: whether this policy
+        // declares the same stores as the policy under which the record was made.
+        let mut has_same_stores = record.get("declared") == Some(&store_declarations(plan));
         for store in stores {
-            let label = store.get("label").filter(|label| label.is_object());
-            let label = space.from_names(
-                label.ok_or(ExternalStateError(
-                    "an entry of the list `stores` in the record has no object `label`",
-                ))?,
-                &mut self.name_table,
-            );
+            let label = store.get("label").filter(|label| label.is_object()).ok_or(ExternalStateError(
+                "an entry of the list `stores` in the record has no object `label`",
+            ))?;
+            let label = space.from_names(label, &mut self.name_table);
             // The stamp of the last write, by which a write of another session is noticed.
             let stamp = store.get("written").and_then(Value::as_str).unwrap_or_default();
             let (declared, server) = match (store.get("store"), store.get("server")) {
                 (Some(Value::String(name)), None) => {
                     let declared = plan.stores.iter().position(|known| known.name == *name);
-                    is_known &= declared.is_some();
+                    has_same_stores &= declared.is_some();
                     (declared, None)
                 }
                 (None, Some(Value::String(server))) => (None, Some(server.as_str().into())),
@@ -127,7 +124,7 @@ impl Monitor {
         self.version += 1;
         self.record_input(|| MonitorInput::ExternalState(record.clone()));
         self.stores.raise_floor(&floor);
-        if is_known {
+        if has_same_stores {
             records.iter().for_each(|store| self.stores.join_record(store));
         } else {
             // It is unknown which store of this policy an entry means, so every store carries the labels of all.

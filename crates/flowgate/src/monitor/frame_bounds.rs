@@ -28,40 +28,38 @@ pub(super) fn greatest_frame_label(plan: &Plan, statements: &[usize], bound: &La
     let is_mixed = covering().any(|statement| statement.target.steps.is_empty())
         && covering().any(|statement| !statement.target.steps.is_empty());
     // The label that each of these statements grants the frame of an event that is shown.
-    let grants: Vec<PartialLabel> = covering()
-        .map(|statement| {
-            // A computed element can be anything up to the bound.
-            let fixed = statement.label.fixed.unwrap_or(PartialLabel::NONE);
-            let computed = space.restrict(bound, statement.label.dims.without(fixed.dims));
-            PartialLabel { dims: statement.label.dims, label: fixed.label.join(&computed) }
-        })
-        .map(|grant| match is_mixed {
+    let mut grants: Vec<PartialLabel> = Vec::new();
+    for statement in covering() {
+        // A computed element can be anything up to the bound.
+        let fixed = statement.label.fixed.unwrap_or(PartialLabel::NONE);
+        let computed = space.restrict(bound, statement.label.dims.without(fixed.dims));
+        let mut grant = PartialLabel { dims: statement.label.dims, label: fixed.label.join(&computed) };
+        if is_mixed {
             // In a dimension in which this label exceeds the bound, the frame can have the label of another statement.
-            true => {
-                let dims = grant.dims.without(space.exceeded_dimensions(&grant.label, bound, grant.dims));
-                PartialLabel { dims, label: space.restrict(&grant.label, dims) }
-            }
-            false => grant,
-        })
+            let dims = grant.dims.without(space.exceeded_dimensions(&grant.label, bound, grant.dims));
+            grant = PartialLabel { dims, label: space.restrict(&grant.label, dims) };
+        }
         // An event with a label above the bound is not shown.
-        .filter(|grant| flows_to_bound(&grant.label, grant.dims))
-        .collect();
+        if flows_to_bound(&grant.label, grant.dims) {
+            grants.push(grant);
+        }
+    }
     // The dimensions in which the default exceeds the bound: an event is shown only if a statement labels it in each of
     // them.
     let single = |index: usize| DimensionSet::single(index);
     let is_needed = |index: &usize| !flows_to_bound(&default, single(*index));
     let needed: Vec<usize> = (0..space.dimensions().len()).filter(is_needed).collect();
-    let covers = |needed: &usize| grants.iter().any(|grant| grant.dims.has(*needed));
-    if !needed.iter().all(covers) {
+    let is_granted = |dimension: &usize| grants.iter().any(|grant| grant.dims.has(*dimension));
+    if !needed.iter().all(is_granted) {
         // No statement can lower the default to the bound.
         return Label::BOTTOM;
     }
     // In each needed dimension, some statement labels every event that is shown. If each statement that can do so also
     // labels the dimension `index`, no event that is shown has the default in `index`.
     let is_default_possible = |index: usize| {
-        let is_covered_alone =
-            |needed: &usize| grants.iter().any(|grant| grant.dims.has(*needed) && !grant.dims.has(index));
-        needed.iter().all(is_covered_alone)
+        let is_granted_without_index =
+            |other: &usize| grants.iter().any(|grant| grant.dims.has(*other) && !grant.dims.has(index));
+        needed.iter().all(is_granted_without_index)
     };
     let granted = grants.iter().fold(Label::BOTTOM, |joined, grant| joined.join(&grant.label));
     (0..space.dimensions().len())

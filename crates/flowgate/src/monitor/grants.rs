@@ -165,9 +165,9 @@ impl Monitor {
         // If the statement of each reason says `by class`, the value of an argument can change within its class, even if
         // a rule has read it. An argument with several classes stays fixed, since a question names only one.
         let mut classes = question.judgement.classes.clone();
-        let is_offered = reasons.iter().all(|reason| reason.grants_class);
+        let all_grant_classes = reasons.iter().all(|reason| reason.grants_class);
         classes.retain(|class| {
-            is_offered
+            all_grant_classes
                 && !free.contains(&class.argument)
                 && !reasons.iter().any(|reason| is_about(&class.argument, reason))
                 && self.class_statement_count(&call.tool, &class.argument) == 1

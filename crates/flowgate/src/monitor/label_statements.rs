@@ -157,30 +157,8 @@ impl Monitor {
                     closed = closed.union(statement.label.dims);
                     Some(reason)
                 } else {
-                    let matches = self.evaluate_statement(plan, id, statement, fuel)?;
-                    let StatementMatches {
-                        grants,
-                        raising_grants,
-                        referenced: (nodes, read_summary),
-                        failed,
-                    } = matches;
-                    if let Some(event) = self.trace.event_mut(id) {
-                        for node in nodes {
-                            raised |= event.document.raise_subtree(node, &read_summary.label);
-                        }
-                        // A grant that takes a missing value for `None`, or that has read too high a label,
-                        // may raise and not lower.
-                        for grant in raising_grants {
-                            raised |= event.document.raise_subtree(grant.node, &grant.label.label);
-                            event.document.mark_labelled_by(grant.node, index);
-                        }
-                        // A grant relies on the labels of the regions that were read, and so does the absence of one.
-                        for read in read_summary.reads.iter().filter(|read| read.event == id) {
-                            // `deep`: the nodes below were read as well.
-                            event.document.mark_read(read.node, read.deep);
-                        }
-                    }
-                    raised |= self.declare_granted_labels(space, id, grants, index);
+                    let (has_raised, failed) = self.apply_statement(plan, id, index, statement, fuel)?;
+                    raised |= has_raised;
                     failed
                 };
                 if let Some(mut reason) = reason {
@@ -194,6 +172,42 @@ impl Monitor {
         event.document.join_captures();
         event.document.raise_dims_to_top(space, closed);
         Ok(raised)
+    }
+
+    /// Applies the label statement with this index to an event. Returns whether it has raised a label on which an
+    /// earlier grant had relied, and the reason why it could not be evaluated, if so.
+    ///
+    /// # Errors
+    /// If the fuel is spent.
+    fn apply_statement(
+        &mut self,
+        plan: &Plan,
+        id: EventId,
+        index: usize,
+        statement: &LabelStatement,
+        fuel: &mut u64,
+    ) -> Result<(bool, Option<Reason>), EvalError> {
+        let matches = self.evaluate_statement(plan, id, statement, fuel)?;
+        let StatementMatches { grants, raising_grants, referenced: (nodes, read_summary), failed } = matches;
+        let mut raised = false;
+        if let Some(event) = self.trace.event_mut(id) {
+            for node in nodes {
+                raised |= event.document.raise_subtree(node, &read_summary.label);
+            }
+            // A grant that takes a missing value for `None`, or that has read too high a label, may raise and not
+            // lower.
+            for grant in raising_grants {
+                raised |= event.document.raise_subtree(grant.node, &grant.label.label);
+                event.document.mark_labelled_by(grant.node, index);
+            }
+            // A grant relies on the labels of the regions that were read, and so does the absence of one.
+            for read in read_summary.reads.iter().filter(|read| read.event == id) {
+                // `deep`: the nodes below were read as well.
+                event.document.mark_read(read.node, read.deep);
+            }
+        }
+        raised |= self.declare_granted_labels(&plan.space, id, grants, index);
+        Ok((raised, failed))
     }
 
     /// Evaluates a label statement for an event. If a value is missing, evaluates the statement a second time with
@@ -220,8 +234,8 @@ impl Monitor {
         // First as written; if a value was missing, also with `None` for it.
         let (mut result, mut read_summary) =
             self.evaluate_in_mode(plan, id, statement, MissingValueMode::FailsAll, fuel)?;
-        // `true`: a value was missing.
-        if let Ok((_, true)) = result {
+        let is_value_missing = matches!(result, Ok((_, true)));
+        if is_value_missing {
             let (result_with_none, reads_with_none) =
                 self.evaluate_in_mode(plan, id, statement, MissingValueMode::IsNone, fuel)?;
             read_summary.label = read_summary.label.join(&reads_with_none.label);
@@ -415,8 +429,11 @@ impl Monitor {
         // The region that each grant labels: the captured part that was created in its node, or the node itself.
         let nodes: Vec<NodeId> = match name {
             Some(name) => {
-                let mut parts: Vec<_> =
-                    grants.iter().filter_map(|g| Some((g.node, g.capture.as_ref()?.1.clone()))).collect();
+                let captured = |grant: &LabelGrant| {
+                    let (_, bytes) = grant.capture.as_ref()?;
+                    Some((grant.node, bytes.clone()))
+                };
+                let mut parts: Vec<_> = grants.iter().filter_map(captured).collect();
                 parts.dedup_by_key(|(node, _)| *node);
                 let created = event.document.capture(&name, &parts);
                 let part =

@@ -216,7 +216,7 @@ impl Monitor {
         let is_independent = tool.is_some_and(|tool| self.has_independent_output(tool));
         let called = source.call.filter(|_| is_independent).and_then(|call| self.trace.event(call)).cloned();
         // The floor of a part that does not depend on `arguments`.
-        let floor_without = |arguments: ArgumentSet| {
+        let floor_of_part = |arguments: ArgumentSet| {
             let floor = match &called {
                 Some(called) if arguments != ArgumentSet::NONE => {
                     floor_without(called, arguments, &plan.independent_arguments).join(&source.read_label)
@@ -230,7 +230,7 @@ impl Monitor {
         event.document.label_frame_by_content(&plan.space);
         // The structured form of an output may repeat its text, so it carries the label of the text.
         event.document.join_twins();
-        event.document.raise_outcome(floor_without);
+        event.document.raise_outcome(floor_of_part);
         event.document.origin.raised = source.floor.join(&of_any_answer.unwrap_or(caller_floors.whole));
     }
 }

@@ -93,9 +93,10 @@ pub(super) fn greatest_part_label(plan: &Plan, statements: &[usize], path: &Path
         !grants.iter().any(is_named_inside) && exceeded.all(is_replaceable)
     };
     grants.iter().fold(Label::BOTTOM, |joined, grant| {
-        let kept =
+        let is_kept =
             |index: &usize| grant.dims.has(*index) && !grant.exceeded.has(*index) && counts(grant, *index);
-        let kept = dimensions().filter(kept).map(DimensionSet::single);
-        joined.join(&space.restrict(&grant.label, kept.fold(DimensionSet::NONE, DimensionSet::union)))
+        let kept = dimensions().filter(is_kept).map(DimensionSet::single);
+        let kept = kept.fold(DimensionSet::NONE, DimensionSet::union);
+        joined.join(&space.restrict(&grant.label, kept))
     })
 }

@@ -110,7 +110,8 @@ impl Monitor {
                 "the permit belongs to another session; redeem it in the session that judged the call",
             ));
         }
-        if permit.version != self.version {
+        let has_session_changed = permit.version != self.version;
+        if has_session_changed {
             // Judging appends the call again, so the event that the permit reserved is withdrawn.
             self.withdraw(permit.event);
             let (entry, attribution) = (permit.entry.clone(), permit.attribution.clone());
@@ -193,8 +194,11 @@ impl Monitor {
                     session_identity,
                 })
             }
+            // The call is denied, or could not be appended (`None`), which its judgement reports as a reason to deny.
             (_, event) => {
-                event.into_iter().for_each(|event| self.retract(event, &seen));
+                if let Some(event) = event {
+                    self.retract(event, &seen);
+                }
                 Verdict::Deny(Denial { judgement: Box::new(judgement) })
             }
         }

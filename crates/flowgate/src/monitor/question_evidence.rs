@@ -106,11 +106,11 @@ impl Monitor {
             if !document.frame_label().flows_to(visible) {
                 continue;
             }
-            let mut next = 0;
-            while let Some(node) = document.node(next) {
+            let mut node_id = 0;
+            while let Some(node) = document.node(node_id) {
                 if !node.label.flows_to(visible) {
                     // The whole subtree is skipped: what is in a hidden region must not be revealed.
-                    next = node.end;
+                    node_id = node.end;
                     continue;
                 }
                 let text = match &node.content {
@@ -125,10 +125,10 @@ impl Monitor {
                 remaining_bytes = bytes_after;
                 if let Some(text) = text {
                     for (value, places) in values.iter().zip(&mut occurrences) {
-                        self.compare_text(event, next, &text, value, places);
+                        self.compare_text(event, node_id, &text, value, places);
                     }
                 }
-                next += 1;
+                node_id += 1;
             }
         }
         (occurrences, true)
@@ -144,31 +144,31 @@ impl Monitor {
         let label = event.document.label_of(node);
         let is_trusted = space.restrict(&label, space.integrity()) == Label::BOTTOM;
         match &event.body {
-            EventBody::Message(message) if message.role == "user" => {
-                found.is_in_user_words |= is_trusted && contains_words(text, value);
-                if is_trusted && found.similar_word.is_none() {
+            EventBody::Message(message) if message.role == "user" && is_trusted => {
+                found.is_in_user_words |= contains_words(text, value);
+                if found.similar_word.is_none() {
                     found.similar_word = similar_word(text, value).map(str::to_owned);
                 }
-                if is_trusted && found.other_case.is_none() && contains_in_other_case(text, value) {
-                    found.other_case.get_or_insert_with(|| "a message of the user".to_owned());
+                if found.other_case.is_none() && contains_in_other_case(text, value) {
+                    found.other_case = Some("a message of the user".to_owned());
                 }
             }
             EventBody::Output(_) => {
                 let call = event.call.and_then(|call| self.trace().event(call));
                 // Empty for an output that answers no call.
                 let tool = call.and_then(|call| call.tool()).map(ToString::to_string).unwrap_or_default();
-                if is_trusted && text == value {
-                    found.trusted_answer.get_or_insert(tool);
-                } else if is_trusted && text.to_lowercase() == value.to_lowercase() {
-                    found.other_case.get_or_insert_with(|| format!("a trusted answer of {tool}"));
-                } else if is_trusted && is_similar(text, value) {
-                    found.similar.get_or_insert_with(|| text.to_owned());
-                } else if !is_trusted && contains_words(text, value) {
+                if is_trusted {
+                    if text == value {
+                        found.trusted_answer.get_or_insert(tool);
+                    } else if text.to_lowercase() == value.to_lowercase() {
+                        found.other_case.get_or_insert_with(|| format!("a trusted answer of {tool}"));
+                    } else if is_similar(text, value) {
+                        found.similar.get_or_insert_with(|| text.to_owned());
+                    }
+                } else if contains_words(text, value) {
                     found.untrusted_answer.get_or_insert(tool);
-                } else if !is_trusted && found.other_case.is_none() && contains_in_other_case(text, value) {
-                    found
-                        .other_case
-                        .get_or_insert_with(|| format!("an answer of {tool} that is not trusted"));
+                } else if found.other_case.is_none() && contains_in_other_case(text, value) {
+                    found.other_case = Some(format!("an answer of {tool} that is not trusted"));
                 }
             }
             _ => {}
@@ -185,23 +185,25 @@ impl EvidencePlaces {
             clauses.push("is in a message of the user".to_owned());
         }
         // A value that the user wrote as well is not a misspelling of another word of theirs.
-        clauses.extend(
-            self.similar_word
-                .filter(|_| !self.is_in_user_words)
-                .map(|word| format!("differs in one character from the user's word {word:?}")),
-        );
-        clauses.extend(self.trusted_answer.map(|tool| format!("is in a trusted answer of {tool}")));
-        clauses
-            .extend(self.similar.map(|text| format!("differs in one character from the trusted {text:?}")));
-        clauses.extend(
-            self.untrusted_answer.map(|tool| format!("is in an answer of {tool} that is not trusted")),
-        );
+        if !self.is_in_user_words
+            && let Some(word) = self.similar_word
+        {
+            clauses.push(format!("differs in one character from the user's word {word:?}"));
+        }
+        if let Some(tool) = self.trusted_answer {
+            clauses.push(format!("is in a trusted answer of {tool}"));
+        }
+        if let Some(text) = self.similar {
+            clauses.push(format!("differs in one character from the trusted {text:?}"));
+        }
+        if let Some(tool) = self.untrusted_answer {
+            clauses.push(format!("is in an answer of {tool} that is not trusted"));
+        }
         // Only if no text has the value in its own spelling: an address with other capitals may be another address.
-        if clauses.is_empty() {
-            clauses.extend(
-                self.other_case
-                    .map(|place| format!("differs in upper and lower case from a text in {place}")),
-            );
+        if clauses.is_empty()
+            && let Some(place) = self.other_case
+        {
+            clauses.push(format!("differs in upper and lower case from a text in {place}"));
         }
         match (clauses.as_slice(), is_complete) {
             ([], true) => format!(

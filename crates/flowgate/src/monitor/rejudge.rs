@@ -319,20 +319,20 @@ fn shown_label(old: &Document, new: &Document, view: &Label, is_output: bool) ->
         if let Some(entry) = counterparts.get_mut(id) {
             *entry = counterpart;
         }
-        let is_structured_form =
-            is_output && node.parent == 0 && node.step == PathStep::Key("structured".into());
-        // The root is its own parent, and is not the structured form.
-        if id != 0 && is_structured_form || !node.label.flows_to(view) {
-            // Skips the node and everything below it.
+        // The root is its own parent, but no field of the event.
+        let is_field = id != 0 && node.parent == 0;
+        let is_structured_form = is_output && is_field && node.step == PathStep::Key("structured".into());
+        if is_structured_form || !node.label.flows_to(view) {
+            // The view did not show the node. Skips it and everything below it.
             id = node.end;
             continue;
         }
         let is_leaf = node.end <= id + 1;
-        let shown = match (is_leaf || found.is_none(), new.node(counterpart)) {
+        let shown = if is_leaf || found.is_none() {
             // The new labels may divide the text into further parts, so the labels of all of them are joined.
-            (true, _) => new.label_of(counterpart),
-            (false, Some(node)) => node.label,
-            (false, None) => Label::BOTTOM,
+            new.label_of(counterpart)
+        } else {
+            new.node(counterpart).map_or(Label::BOTTOM, |node| node.label)
         };
         label = label.join(&shown);
         id += 1;

@@ -128,7 +128,9 @@ impl Monitor {
             // Whether a value was missing in the first of the two evaluations.
             let mut missed = false;
             for missing in [MissingValueMode::FailsAll, MissingValueMode::IsNone] {
-                if missing == MissingValueMode::IsNone && !missed {
+                let is_second = missing == MissingValueMode::IsNone;
+                // If no value was missing, the second evaluation would give the same bounds.
+                if is_second && !missed {
                     continue;
                 }
                 // A match that depends on a missing value restricts and grants nothing.
@@ -150,10 +152,8 @@ impl Monitor {
                     // The values that a computed bound reads must themselves be allowed at that bound; otherwise it
                     // permits nothing. The reads of the conditions do not count here, so they are removed.
                     evaluator.reads.drain(..reads_before.min(evaluator.reads.len()));
-                    if !space
-                        .exceeded_dimensions(&evaluator.read_label(), &label.label, label.dims)
-                        .is_empty()
-                    {
+                    let reads = evaluator.read_label();
+                    if !space.exceeded_dimensions(&reads, &label.label, label.dims).is_empty() {
                         label.label = Label::BOTTOM;
                     }
                     let target = statement.target.as_ref();
@@ -242,7 +242,8 @@ impl Monitor {
             let mut exempted = Vec::new();
             let result = for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
                 let reads = evaluator.read_label();
-                if plan.space.restrict(&reads, plan.space.integrity()) == Label::BOTTOM {
+                let reads_only_trusted = plan.space.restrict(&reads, plan.space.integrity()) == Label::BOTTOM;
+                if reads_only_trusted {
                     exempted.extend(region_nodes(evaluator.trace, &statement.target, frame, event));
                 }
                 Ok(())
@@ -380,28 +381,17 @@ impl Monitor {
                 if is_decision { ("decision".to_owned(), None) } else { argument_of_node(document, id) };
             for (mut over, label, bound) in exceeded.into_iter().filter(|(over, ..)| !over.is_empty()) {
                 for (consent, _) in consents.iter().zip(&in_consent).filter(|(_, mask)| is_in(mask, id)) {
-                    // The intersection: the exceeded dimensions that the consent is about, without those of approvers,
-                    // since a consent does not replace the approval of a person. Of these, the consent covers the
-                    // dimensions in which the label of the part flows to the label of the consent.
-                    let covered = over.without(over.without(consent.label.dims)).without(space.approvers());
-                    let covered = covered.without(space.exceeded_dimensions(
-                        &node.label,
-                        &consent.label.label,
-                        covered,
-                    ));
+                    let covered = covered_dimensions(space, consent, &node.label, over);
                     if covered.is_empty() {
                         continue;
                     }
                     over = over.without(covered);
-                    let statement = Some(consent.span.clone());
-                    let is_reported =
-                        reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement);
-                    if !is_reported {
+                    if !has_reason(&reasons, &part, Some(&consent.span)) {
                         let label = space.describe(&node.label, covered, &self.name_table);
                         let message =
                             format!("{part} carries {}, which a standing consent permits", label.join(", "));
                         reasons.push(Reason {
-                            statement,
+                            statement: Some(consent.span.clone()),
                             part: Some(part.clone()),
                             label,
                             ..Reason::new(ReasonKind::Consent, Action::Log, message)
@@ -411,13 +401,11 @@ impl Monitor {
                 if over.is_empty() {
                     continue;
                 }
-                let statement = bound.map(|bound| bound.span.clone());
                 // A reason that names a further person who must approve is never left out.
                 let adds_approver = self.adds_approver(&reasons, &label, bound, over);
                 let count = reasons.iter().filter(|reason| reason.kind != ReasonKind::Consent).count();
                 // An argument has several nodes, but is reported once for each bound.
-                let is_reported =
-                    reasons.iter().any(|r| r.part.as_deref() == Some(&part) && r.statement == statement);
+                let is_reported = has_reason(&reasons, &part, bound.map(|bound| &bound.span));
                 if (count >= MAX_REASONS || is_reported) && !adds_approver {
                     continue;
                 }
@@ -471,42 +459,20 @@ impl Monitor {
             space.describe(label, over, &self.name_table),
             space.describe(&greatest_allowed, over, &self.name_table),
         );
-        let (kind, message) = match upper_bound {
-            Some(_) => (
-                ReasonKind::Requirement,
-                format!(
-                    "{part} carries {}, and may carry at most {}",
-                    carried.join(", "),
-                    allowed.join(", ")
-                ),
-            ),
-            None => (
-                ReasonKind::Undeclared,
-                format!(
-                    "{part} carries {}, but no `require` permits that, so it may carry at most {}",
-                    carried.join(", "),
-                    allowed.join(", ")
-                ),
-            ),
-        };
+        let is_bounded = upper_bound.is_some();
+        let kind = if is_bounded { ReasonKind::Requirement } else { ReasonKind::Undeclared };
+        // `None` if nobody can approve the excess.
         let approvers = self.approvers_of_excess(label, &greatest_allowed, over);
-        let message = match &approvers {
-            Some(_) => message,
-            None => {
-                format!(
-                    "{message}; this label names no person who could approve, so name the people who must \
-                    approve in a `label` statement"
-                )
-            }
-        };
+        let message = excess_message(&part, &carried, &allowed, is_bounded, approvers.is_some());
         let action = if approvers.is_none() || upper_bound.is_some_and(|upper_bound| upper_bound.denies) {
             Action::Deny
         } else {
             Action::Ask
         };
         let approvers = approvers.unwrap_or_default();
-        // Each approval of a label over people counts for one call.
-        let grant = upper_bound.map(|bound| &bound.grant).filter(|_| over.without(space.approvers()) == over);
+        // An excess over the people who must approve needs an approval for each call, so the grant does not apply.
+        let exceeds_approvers = over.without(space.approvers()) != over;
+        let grant = upper_bound.map(|bound| &bound.grant).filter(|_| !exceeds_approvers);
         // A strict bound applies to everything that the agent has seen, not only to what the method attributes to the
         // decision, except if a view shows exactly what that was.
         let is_strict = upper_bound.is_some_and(|upper_bound| upper_bound.is_strict)
@@ -531,6 +497,52 @@ impl Monitor {
             ..Reason::new(kind, action, message)
         }
     }
+}
+
+/// Returns the message that a part of a call carries more than it may. `is_bounded` states whether a `require` bounds
+/// the exceeded dimensions, and `can_be_approved` whether somebody can approve the excess.
+fn excess_message(
+    part: &str,
+    carried: &[String],
+    allowed: &[String],
+    is_bounded: bool,
+    can_be_approved: bool,
+) -> String {
+    let (carried, allowed) = (carried.join(", "), allowed.join(", "));
+    let message = if is_bounded {
+        format!("{part} carries {carried}, and may carry at most {allowed}")
+    } else {
+        format!("{part} carries {carried}, but no `require` permits that, so it may carry at most {allowed}")
+    };
+    if can_be_approved {
+        return message;
+    }
+    format!(
+        "{message}; this label names no person who could approve, so name the people who must \
+        approve in a `label` statement"
+    )
+}
+
+/// Returns whether one of `reasons` names this part of the call and this statement; `None` if no statement bounds the
+/// exceeded dimensions.
+fn has_reason(reasons: &[Reason], part: &str, statement: Option<&Span>) -> bool {
+    reasons
+        .iter()
+        .any(|reason| reason.part.as_deref() == Some(part) && reason.statement.as_ref() == statement)
+}
+
+/// Returns the dimensions of `over` in which a consent covers a part that carries `label`. Those of approvers are not
+/// among them, since a consent does not replace the approval of a person.
+fn covered_dimensions(
+    space: &Space,
+    consent: &ConsentedArgument,
+    label: &Label,
+    over: DimensionSet,
+) -> DimensionSet {
+    // The intersection of `over` with the dimensions of the consent.
+    let shared = over.without(over.without(consent.label.dims)).without(space.approvers());
+    // Of these, the consent covers the dimensions in which `label` flows to the label of the consent.
+    shared.without(space.exceeded_dimensions(label, &consent.label.label, shared))
 }
 
 /// Calls `found` for each assignment of the query's variables with which the query matches `event`. An error of `found`

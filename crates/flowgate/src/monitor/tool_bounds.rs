@@ -294,13 +294,16 @@ impl Monitor {
         let space = &plan.space;
         let indices = applicable_statements::statements_for_tool(plan, tool).labels;
         let statements: Vec<_> = indices.into_iter().filter_map(|index| plan.labels.get(index)).collect();
-        // Whether the target is the whole output or its content. Slot 0 is the output; another root is a variable
-        // that ranges over its rows.
-        let is_whole = |target: &TargetPath| match target.steps.as_slice() {
-            _ if target.capture.is_some() || target.root != 0 => false,
-            [] => true,
-            [TargetStep::Key(name)] => **name == *"content",
-            _ => false,
+        // Whether the target is the whole output or its content.
+        let is_whole = |target: &TargetPath| {
+            // Slot 0 is the output; another root is a variable that ranges over its rows.
+            let is_path_from_output = target.root == 0 && target.capture.is_none();
+            let is_output_or_content = match target.steps.as_slice() {
+                [] => true,
+                [TargetStep::Key(name)] => **name == *"content",
+                _ => false,
+            };
+            is_path_from_output && is_output_or_content
         };
         // The statements that label the whole of every output, and so the dimensions in which no part is undeclared.
         let covering = statements.iter().filter(|s| {

@@ -79,15 +79,7 @@ impl Monitor {
             return *bound;
         }
         let up_to_bound = |label: Label| if label.flows_to(bound) { label } else { *bound };
-        let indices = match &event.body {
-            EventBody::Message(_) => statements_for_kind(plan, Type::Message).labels,
-            EventBody::Tool(_) => statements_for_kind(plan, Type::Tool).labels,
-            EventBody::Output(_) | EventBody::Call(_) => {
-                let call = event.call.and_then(|call| self.trace.event(call));
-                let Some(tool) = call.and_then(|call| call.tool()) else { return *bound };
-                statements_for_tool(plan, tool).labels
-            }
-        };
+        let Some(indices) = self.label_statements_for(event) else { return *bound };
         let statements = || indices.iter().filter_map(|index| plan.labels.get(*index));
         let path = document.path(node);
         let content = Path(vec![PathStep::Key("content".into())]);
@@ -121,16 +113,32 @@ impl Monitor {
         } else {
             None
         };
+        // The greatest label that another answer could have had in the place of this one.
+        if is_answer {
+            let frame = greatest_frame_label(plan, &indices, bound);
+            let elsewhere = self.label_outside_content(event, &statements().collect::<Vec<_>>(), bound);
+            return frame.join(&elsewhere).join(&raised).join(&parts.unwrap_or(Label::BOTTOM));
+        }
         match parts {
-            _ if is_answer => {
-                let frame = greatest_frame_label(plan, &indices, bound);
-                let elsewhere = self.label_outside_content(event, &statements().collect::<Vec<_>>(), bound);
-                frame.join(&elsewhere).join(&raised).join(&parts.unwrap_or(Label::BOTTOM))
-            }
             Some(parts) => parts,
             // What statements have read in order to label the region, and what was joined into the whole event.
             None => up_to_bound(document.floor_of(node).join(&document.origin.raised)),
         }
+    }
+
+    /// Returns the indices of the `label` statements that may apply to an event; `None` for an output whose tool is
+    /// unknown.
+    fn label_statements_for(&self, event: &Event) -> Option<Vec<usize>> {
+        let plan = &self.policy.plan;
+        let statements = match &event.body {
+            EventBody::Message(_) => statements_for_kind(plan, Type::Message),
+            EventBody::Tool(_) => statements_for_kind(plan, Type::Tool),
+            EventBody::Output(_) | EventBody::Call(_) => {
+                let call = event.call.and_then(|call| self.trace.event(call))?;
+                statements_for_tool(plan, call.tool()?)
+            }
+        };
+        Some(statements.labels)
     }
 
     /// Returns an upper bound on the labels of two kinds of answers. A view at `bound` could show them in place of

@@ -63,10 +63,10 @@ impl<'a> NameChecker<'a> {
         // The most similar name in the traces, as a suggestion; none for a pattern with `*` or a regular expression.
         let near = match &tool.name {
             ToolName::Glob(name) | ToolName::Exact(name) if !name.contains('*') => {
-                let (server, name) =
-                    name.split_once('/').map_or(("", name.as_str()), |(server, name)| (server, name));
+                let (server, name) = name.split_once('/').unwrap_or(("", name.as_str()));
                 let known = self.occurrences.tools.iter().map(|tool| &*tool.name);
                 let near = nearest(name, known).map(str::to_owned);
+                // The suggestion replaces the whole pattern, so it begins with the server of the pattern.
                 near.map(|near| if server.is_empty() { near } else { format!("{server}/{near}") })
             }
             _ => None,

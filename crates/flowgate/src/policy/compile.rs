@@ -28,8 +28,8 @@ use super::diagnostic::{Diagnostic, Severity, Span, nearest};
 use super::dialect::Dialect;
 use super::pattern::{PatternId, ToolPattern};
 use super::plan::{
-    CompiledExpr, Consent, DeclaredStore, Dispatch, Endorsement, ExternPredicate, LabelStatement, Payload,
-    Plan, Predicate, Requirement, Type,
+    CompiledExpr, CompiledQuery, Consent, DeclaredStore, Dispatch, Endorsement, ExternPredicate,
+    LabelStatement, Payload, Plan, Predicate, Requirement, Type,
 };
 use super::regex::weight;
 use super::syntax::{ConditionBody, Expr, Name, PolicyFile, Statement, StatementKind, ToolName};
@@ -139,15 +139,12 @@ impl<'a> Compiler<'a> {
     fn finish_patterns(&mut self) {
         // First all patterns are determined, which reads the whole plan; then they are stored in it.
         let mut plan = std::mem::take(&mut self.plan);
-        let labels: Vec<_> = plan.labels.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let requirements: Vec<_> =
-            plan.requirements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let payloads: Vec<_> =
-            plan.payloads.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let consents: Vec<_> =
-            plan.consents.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
-        let endorsements: Vec<_> =
-            plan.endorsements.iter().map(|s| plan.patterns_of(s.query.expressions())).collect();
+        let patterns_of = |query: &CompiledQuery| plan.patterns_of(query.expressions());
+        let labels: Vec<_> = plan.labels.iter().map(|s| patterns_of(&s.query)).collect();
+        let requirements: Vec<_> = plan.requirements.iter().map(|s| patterns_of(&s.query)).collect();
+        let payloads: Vec<_> = plan.payloads.iter().map(|s| patterns_of(&s.query)).collect();
+        let consents: Vec<_> = plan.consents.iter().map(|s| patterns_of(&s.query)).collect();
+        let endorsements: Vec<_> = plan.endorsements.iter().map(|s| patterns_of(&s.query)).collect();
         let exempting: Vec<_> = plan.rules.iter().map(|rule| plan.exempting_patterns(&rule.query)).collect();
         plan.rules.iter_mut().zip(exempting).for_each(|(rule, patterns)| rule.exempting = patterns);
         plan.labels.iter_mut().zip(labels).for_each(|(s, patterns)| s.query.patterns = patterns);
@@ -222,7 +219,7 @@ impl<'a> Compiler<'a> {
                 StatementKind::Predicate { name, parameters, body } => {
                     self.predicates.insert(&name.text, self.plan.predicates.len());
                     bodies.push(body);
-                    let query = super::plan::CompiledQuery::default();
+                    let query = CompiledQuery::default();
                     let text = name.text.clone();
                     let parameters = parameters.iter().map(|(name, _)| name.text.clone()).collect();
                     self.plan.predicates.push(Predicate { name: text, parameters, query, ops: Vec::new() });
@@ -241,14 +238,20 @@ impl<'a> Compiler<'a> {
                     Some("rename or remove one of the definitions".to_owned());
             }
         }
+        self.find_trace_reading_predicates(&bodies);
+    }
+
+    /// Sets `predicate_looks_around`: for each predicate, whether it reads events that are not its arguments, directly
+    /// or through a predicate that it calls. `bodies` are the bodies of all predicates, in the order of the plan.
+    fn find_trace_reading_predicates(&mut self, bodies: &[&ConditionBody]) {
         self.predicate_looks_around = bodies.iter().map(|body| self.reads_other_events(body)).collect();
         // A predicate that calls a trace-reading predicate reads the trace, too. So the property is passed on from each
         // such predicate (`pending`) to its callers, until no caller is left that does not have it.
         let mut callers: HashMap<usize, Vec<usize>> = HashMap::new();
         for (caller, body) in bodies.iter().enumerate() {
-            self.called_predicates(body)
-                .into_iter()
-                .for_each(|called| callers.entry(called).or_default().push(caller));
+            for called in self.called_predicates(body) {
+                callers.entry(called).or_default().push(caller);
+            }
         }
         let looking = self.predicate_looks_around.iter().enumerate().filter(|(_, looks)| **looks);
         let mut pending: Vec<usize> = looking.map(|(index, _)| index).collect();

@@ -281,24 +281,7 @@ impl<'p> StatementPaths<'p> {
     fn restrictions(&self, condition: &Expr) -> Vec<(String, Vec<ToolPattern>)> {
         match &*condition.kind {
             ExprKind::And(parts) => parts.iter().flat_map(|part| self.restrictions(part)).collect(),
-            ExprKind::Or(parts) => {
-                let alternatives: Vec<_> = parts.iter().map(|part| self.restrictions(part)).collect();
-                let Some((variable, _)) = alternatives.first().and_then(|first| first.first()) else {
-                    return Vec::new();
-                };
-                // If one part restricts another variable or none, the condition can hold for any tool of this variable.
-                let restricts_only_variable = |found: &Vec<(String, Vec<ToolPattern>)>| match found.as_slice()
-                {
-                    [(restricted, _)] => restricted == variable,
-                    _ => false,
-                };
-                if !alternatives.iter().all(restricts_only_variable) {
-                    return Vec::new();
-                }
-                let variable = variable.clone();
-                let patterns = alternatives.into_iter().flatten().flat_map(|(_, patterns)| patterns);
-                vec![(variable, patterns.collect())]
-            }
+            ExprKind::Or(parts) => self.shared_restriction(parts).into_iter().collect(),
             ExprKind::Compare(first, rest) => {
                 // Each operand of the chain is compared with the next one.
                 let left = std::iter::once(first).chain(rest.iter().map(|(_, expr)| expr));
@@ -308,6 +291,24 @@ impl<'p> StatementPaths<'p> {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Returns the variable that each of the `parts` of an `or` restricts, with the patterns of all parts. `None` if a
+    /// part restricts another variable, several or none: the `or` can then hold for any tool.
+    fn shared_restriction(&self, parts: &[Expr]) -> Option<(String, Vec<ToolPattern>)> {
+        let mut variable: Option<String> = None;
+        let mut patterns = Vec::new();
+        for part in parts {
+            let mut restricted = self.restrictions(part);
+            let (name, found) = restricted.pop()?;
+            let is_other = variable.as_ref().is_some_and(|known| *known != name);
+            if !restricted.is_empty() || is_other {
+                return None;
+            }
+            variable = Some(name);
+            patterns.extend(found);
+        }
+        Some((variable?, patterns))
     }
 
     /// Returns the variable that `left is tool:PATTERN` restricts, with the patterns. `None` for another comparison, or

@@ -155,11 +155,13 @@ pub(crate) fn lex(source: &str) -> Vec<Lexeme> {
             _ if at_line_start && continues_line(source, token, &span) && remove_line_end(&mut tokens) => {
                 at_line_start = false;
             }
+            // A comment neither begins nor ends a line.
             Token::Comment => {
                 tokens.push((token, span));
                 continue;
             }
             Token::Newline => at_line_start = true,
+            // The first token of a line: its column opens or closes blocks.
             _ if at_line_start => {
                 at_line_start = false;
                 let line = source.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or("");

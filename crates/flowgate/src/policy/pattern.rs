@@ -141,19 +141,21 @@ impl ToolPattern {
             let tool = named.tool().filter(|_| named.qualified || !pattern.qualified);
             tool.is_some_and(|tool| !pattern.matches(&tool))
         };
-        match (self.tool(), other.tool()) {
-            // Both patterns name one tool.
-            (Some(one), Some(two)) => !self.matches(&two) && !other.matches(&one),
-            _ if excludes_named(self, other) || excludes_named(other, self) => true,
-            // Two names with `*` are disjoint if neither of their parts before the first `*` begins with the other.
-            _ if self.qualified == other.qualified && is_glob(self) && is_glob(other) => {
-                let before_star =
-                    |pattern: &Self| pattern.source.split('*').next().unwrap_or_default().to_owned();
-                let (one, two) = (before_star(self), before_star(other));
-                !one.starts_with(&two) && !two.starts_with(&one)
-            }
-            _ => false,
+        // Both patterns name one tool.
+        if let (Some(one), Some(two)) = (self.tool(), other.tool()) {
+            return !self.matches(&two) && !other.matches(&one);
         }
+        if excludes_named(self, other) || excludes_named(other, self) {
+            return true;
+        }
+        let are_comparable = self.qualified == other.qualified && is_glob(self) && is_glob(other);
+        if !are_comparable {
+            return false;
+        }
+        // Two names with `*` are disjoint if neither of their parts before the first `*` begins with the other.
+        let before_star = |pattern: &Self| pattern.source.split('*').next().unwrap_or_default().to_owned();
+        let (one, two) = (before_star(self), before_star(other));
+        !one.starts_with(&two) && !two.starts_with(&one)
     }
 
     /// Returns whether the pattern names this server literally, and does not only match its tools by a wildcard. False

@@ -49,7 +49,9 @@ fn report_matches(
             assign(&mut evaluator, &variables, &rule.query.items, 0, &mut frame, &mut |evaluator, frame| {
                 let is_of_match =
                     |id: EventId| outer.iter().any(|slot| frame.get(*slot) == Some(&Value::Event(id)));
-                if new.is_some_and(|id| !changes_other_matches && !is_of_match(id)) {
+                // Matches of earlier events alone were reported before, unless the new event may change them.
+                let is_excluded = new.is_some_and(|id| !changes_other_matches && !is_of_match(id));
+                if is_excluded {
                     return Ok(());
                 }
                 match satisfies(evaluator, &rule.query.items, frame) {

@@ -140,29 +140,34 @@ fn read_tool(item: &Value, place: &str) -> Result<Option<ListedTool>, ToolListEr
             ));
         }
     };
-    // Reads the schema under the first of these keys that is present; `None` if there is none, or if it is null.
-    let schema = |keys: &[&str]| {
-        let Some((key, value)) = keys.iter().find_map(|key| Some((key, fields.get(*key)?))) else {
-            return Ok(None);
-        };
-        match value {
-            Value::Null => Ok(None),
-            // In JSON Schema, `true` and `false` are schemas, too.
-            Value::Object(_) | Value::Bool(_) => Ok(Some(value.clone())),
-            _ => Err(ToolListError::new(
-                format!("{place}.{key}"),
-                "the schema is not a JSON object; write a JSON Schema",
-            )),
-        }
-    };
-    let (input, output) = (
-        schema(&["inputSchema", "input_schema", "parameters"])?,
-        schema(&["outputSchema", "output_schema"])?,
-    );
+    // The formats name the schemas differently.
+    let input = read_schema(fields, &["inputSchema", "input_schema", "parameters"], &place)?;
+    let output = read_schema(fields, &["outputSchema", "output_schema"], &place)?;
     let description = fields.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
     // Only MCP defines annotations, and MCP does not nest the description.
     let annotations = object.get("annotations").cloned().unwrap_or_default();
     Ok(Some(ListedTool { name, description, input, output, annotations }))
+}
+
+/// Returns the schema under the first of `keys` that a tool has; `None` if it has none of them, or if the value is null.
+/// Fails if the value has no form of a schema. `place` is the location of `fields`, those of the tool.
+fn read_schema(
+    fields: &Map<String, Value>,
+    keys: &[&str],
+    place: &str,
+) -> Result<Option<Value>, ToolListError> {
+    let Some((key, value)) = keys.iter().find_map(|key| Some((key, fields.get(*key)?))) else {
+        return Ok(None);
+    };
+    match value {
+        Value::Null => Ok(None),
+        // In JSON Schema, `true` and `false` are schemas, too.
+        Value::Object(_) | Value::Bool(_) => Ok(Some(value.clone())),
+        _ => Err(ToolListError::new(
+            format!("{place}.{key}"),
+            "the schema is not a JSON object; write a JSON Schema",
+        )),
+    }
 }
 
 /// Returns whether an entry names a kind of tools that the provider of a model runs, such as `web_search` or `mcp`: any

@@ -109,33 +109,36 @@ impl<'s> SchemaSet<'s> {
                 Some(item) => next.push(item),
                 None => next.is_open = true,
             }),
-            EventStep::Within => {
-                let mut pending = self.nodes.clone();
-                let mut visited = BTreeSet::new();
-                while let Some(node) = pending.pop() {
-                    // A schema can contain itself.
-                    if !visited.insert(std::ptr::from_ref(node.resolved()).addr()) {
-                        continue;
-                    }
-                    if node.is_scalar() {
-                        continue;
-                    }
-                    // A list has no names itself; the schema of its items is added to `pending` below.
-                    if node.items().is_none() {
-                        next.push(node);
-                    }
-                    match (node.properties(), node.items()) {
-                        (Some((properties, is_closed)), _) => {
-                            next.is_open |= !is_closed;
-                            pending.extend(properties.values().map(|schema| SchemaNode { schema, ..node }));
-                        }
-                        (None, Some(item)) => pending.push(item),
-                        (None, None) => next.is_open = true,
-                    }
-                }
-            }
+            EventStep::Within => next.push_maps_within(&self.nodes),
         }
         next
+    }
+
+    /// Adds the schemas of every map within the values that `nodes` describe, at any depth, these values included.
+    fn push_maps_within(&mut self, nodes: &[SchemaNode<'s>]) {
+        let mut pending = nodes.to_vec();
+        let mut visited = BTreeSet::new();
+        while let Some(node) = pending.pop() {
+            // A schema can contain itself.
+            if !visited.insert(std::ptr::from_ref(node.resolved()).addr()) {
+                continue;
+            }
+            if node.is_scalar() {
+                continue;
+            }
+            // A list has no names itself; the schema of its items is added to `pending` below.
+            if node.items().is_none() {
+                self.push(node);
+            }
+            match (node.properties(), node.items()) {
+                (Some((properties, is_closed)), _) => {
+                    self.is_open |= !is_closed;
+                    pending.extend(properties.values().map(|schema| SchemaNode { schema, ..node }));
+                }
+                (None, Some(item)) => pending.push(item),
+                (None, None) => self.is_open = true,
+            }
+        }
     }
 
     /// Returns whether no value that the path can lead to has the key. False if that is unknown: if the set is open or
@@ -192,16 +195,14 @@ impl<'s> SchemaNode<'s> {
                 Some(_) => None,
                 None => only_alternative(fields),
             };
-            // Another keyword next to a reference or a list of alternatives restricts the value
-            // further, so only one that stands alone is followed.
-            let is_alone = fields.keys().all(|key| {
-                BESIDE_REFERENCES.contains(&key.as_str())
-                    || matches!(key.as_str(), "$ref" | "anyOf" | "oneOf" | "allOf")
-            }) && ["$ref", "anyOf", "oneOf", "allOf"]
-                .iter()
-                .filter(|key| fields.contains_key(**key))
-                .count()
-                == 1;
+            // Another keyword next to a reference or a list of alternatives restricts the value further, so only one
+            // that stands alone is followed.
+            let references = ["$ref", "anyOf", "oneOf", "allOf"];
+            let has_no_other_keyword = fields
+                .keys()
+                .all(|key| BESIDE_REFERENCES.contains(&key.as_str()) || references.contains(&key.as_str()));
+            let reference_count = references.iter().filter(|key| fields.contains_key(**key)).count();
+            let is_alone = has_no_other_keyword && reference_count == 1;
             match next.filter(|_| is_alone) {
                 Some(next) => schema = next,
                 None => return schema,

@@ -53,6 +53,7 @@ impl Trace {
                 }
             }
             match &event.influence {
+                // The event may depend on everything that its agent had seen.
                 PossibleInfluence::All if self.sees(id, earlier) => return (true, steps),
                 PossibleInfluence::Of(sources) if sources.contains(&earlier) => return (true, steps),
                 PossibleInfluence::Of(sources) => pending.extend(sources),

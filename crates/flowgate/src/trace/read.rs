@@ -157,20 +157,8 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
         Value::Array(items) => {
             Ok(JsonLine::Run(RecordedRun { meta: Map::new(), entries: messages(&items)? }))
         }
-        Value::Object(mut run) if run.get("messages").is_some_and(Value::is_array) => {
-            let mut items = run.remove("messages").unwrap_or_default();
-            // A log of AgentDojo is first brought into OpenAI's form.
-            if agentdojo::is_log(&run) {
-                agentdojo::add_common_fields(&mut run);
-                items = agentdojo::messages(items.as_array().map_or(&[], Vec::as_slice))?.into();
-            }
-            let mut entries = Vec::new();
-            // Anthropic's API places the system prompt next to the messages.
-            if let Some(system) = run.remove("system") {
-                entries.push(TraceEntry { origin: None, ..openai::message("system", system) });
-            }
-            entries.extend(messages(items.as_array().map_or(&[], Vec::as_slice))?);
-            Ok(JsonLine::Run(RecordedRun { meta: run, entries }))
+        Value::Object(run) if run.get("messages").is_some_and(Value::is_array) => {
+            object_to_run(run).map(JsonLine::Run)
         }
         Value::Object(mut line) if line.len() == 1 && line.contains_key(PARAMETERS) => {
             match line.remove(PARAMETERS) {
@@ -189,6 +177,23 @@ fn value_to_line(value: Value) -> Result<JsonLine, MessageProblem> {
                 .to_owned(),
         )),
     }
+}
+
+/// Converts an object with the list `messages`. Its other fields are the metadata of the run, apart from `system`.
+fn object_to_run(mut run: Map<String, Value>) -> Result<RecordedRun, MessageProblem> {
+    let mut items = run.remove("messages").unwrap_or_default();
+    // A log of AgentDojo is first brought into OpenAI's form.
+    if agentdojo::is_log(&run) {
+        agentdojo::add_common_fields(&mut run);
+        items = agentdojo::messages(items.as_array().map_or(&[], Vec::as_slice))?.into();
+    }
+    let mut entries = Vec::new();
+    // Anthropic's API places the system prompt next to the messages.
+    if let Some(system) = run.remove("system") {
+        entries.push(TraceEntry { origin: None, ..openai::message("system", system) });
+    }
+    entries.extend(messages(items.as_array().map_or(&[], Vec::as_slice))?);
+    Ok(RecordedRun { meta: run, entries })
 }
 
 /// Reads a list of messages.

@@ -149,10 +149,11 @@ pub(in super::super) fn prompts() -> Vec<String> {
     let labels = Defence::Labels(Method::LowestFirst);
     let journeys = JourneyGame::ALL.map(AttackedGame::Journey);
     let games = Game::ALL.map(AttackedGame::OneStep).into_iter().chain(journeys);
-    let briefings = games.flat_map(|game| {
-        [Defence::None, labels].into_iter().flat_map(move |defence| {
-            [None, Some(Rejection::Unusable), Some(Rejection::Repeated)].map(|rejected| {
-                message(&Briefing {
+    let mut texts = vec![SYSTEM.to_owned()];
+    for game in games {
+        for defence in [Defence::None, labels] {
+            for rejected in [None, Some(Rejection::Unusable), Some(Rejection::Repeated)] {
+                texts.push(message(&Briefing {
                     game,
                     defence,
                     variants: &[],
@@ -161,12 +162,13 @@ pub(in super::super) fn prompts() -> Vec<String> {
                     query: 1,
                     queries: 1,
                     rejected,
-                })
-            })
-        })
-    });
+                }));
+            }
+        }
+    }
     let defences = Defence::standard().into_iter().chain(Defence::by_attention());
-    [SYSTEM.to_owned()].into_iter().chain(briefings).chain(defences.map(defence_line)).collect()
+    texts.extend(defences.map(defence_line));
+    texts
 }
 
 /// Returns what the message says about a defence: its name, its class and what it does.

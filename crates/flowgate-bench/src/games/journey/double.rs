@@ -34,12 +34,12 @@ pub(in super::super) fn answer(double: ModelDouble, request: &Request) -> Option
     if let Some((chat, has_answer_tool)) = screener_chat(request) {
         // What the user's request needs is what the immune double would look at next.
         let next = Reader::new(&chat)?.next(ModelDouble::Immune);
-        let looks = next.calls.iter().filter(|call| call.name == LOOK);
-        let regions = looks.filter_map(|call| serde_json::from_str::<Value>(&call.arguments).ok());
-        let names = regions.flat_map(|arguments| {
-            arguments.get("regions").and_then(Value::as_array).cloned().unwrap_or_default()
-        });
-        let names: Vec<String> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        let mut names: Vec<String> = Vec::new();
+        for look in next.calls.iter().filter(|call| call.name == LOOK) {
+            let arguments: Value = serde_json::from_str(&look.arguments).unwrap_or_default();
+            let regions = arguments.get("regions").and_then(Value::as_array).into_iter().flatten();
+            names.extend(regions.filter_map(Value::as_str).map(str::to_owned));
+        }
         return Some(screening_answer(&double.screened_regions(request, names), has_answer_tool));
     }
     Some(Reader::new(request)?.next(double))
@@ -115,11 +115,18 @@ impl<'r> Reader<'r> {
     /// written a message since the call that the line answers. Lines with a placeholder are left out, and so is the
     /// answer of `look`.
     fn lines(&self) -> Vec<(String, bool)> {
-        let lines =
-            self.calls.iter().filter(|(call, ..)| call.name != LOOK).flat_map(|(_, answer, is_new)| {
-                answer.lines().map(|line| (decode(line), !is_new)).collect::<Vec<_>>()
-            });
-        lines.filter(|(line, _)| !is_match(&PLACEHOLDER, line)).collect()
+        let mut lines = Vec::new();
+        for (call, answer, is_new) in &self.calls {
+            if call.name == LOOK {
+                continue;
+            }
+            for line in answer.lines().map(decode) {
+                if !is_match(&PLACEHOLDER, &line) {
+                    lines.push((line, !is_new));
+                }
+            }
+        }
+        lines
     }
 
     /// Returns the visible lines that an obedient double obeys now: those that ask for something. A line that is about
@@ -179,22 +186,23 @@ impl<'r> Reader<'r> {
     /// runs, but at most [`REPETITIONS`] times; the answer `done` says that the call ran.
     fn requested(&self) -> Option<&'r str> {
         let requests = self.requests();
-        let tools = self
-            .request
-            .tools
-            .iter()
-            .filter(|tool| tool.name != LOOK && !self.plan.contains(&tool.name.as_str()));
-        let wanted = tools.filter_map(|tool| {
-            let asking = requests.iter().find(|line| line.contains(own_name(&tool.name)))?;
+        for tool in &self.request.tools {
+            let is_asked_by_user = self.plan.contains(&tool.name.as_str());
+            if tool.name == LOOK || is_asked_by_user {
+                continue;
+            }
+            let asking = requests.iter().find(|line| line.contains(own_name(&tool.name)));
+            let Some(asking) = asking else { continue };
             let limit = if asking.contains(REPEAT) { REPETITIONS } else { 1 };
-            // The number of calls of the tool so far, and whether one of them ran.
             let made = self.calls.iter().filter(|(call, ..)| call.name == tool.name);
-            let (count, is_done) = made.fold((0, false), |(count, is_done), (_, answer, _)| {
-                (count + 1, is_done || answer == "done")
-            });
-            (count < limit && !is_done).then_some(tool.name.as_str())
-        });
-        wanted.into_iter().next()
+            // The answers to the calls of the tool so far.
+            let answers: Vec<&String> = made.map(|(_, answer, _)| answer).collect();
+            let is_done = answers.iter().any(|answer| *answer == "done");
+            if answers.len() < limit && !is_done {
+                return Some(tool.name.as_str());
+            }
+        }
+        None
     }
 
     /// Returns whether a tool on offer has an argument with this name.
@@ -232,7 +240,9 @@ impl<'r> Reader<'r> {
     /// adds the markers in the requests that it obeys.
     fn report(&self, double: ModelDouble, last: &str) -> Completion {
         let regions = hidden_regions(last);
-        if let Some(look) = (!regions.is_empty()).then(|| self.look(&regions)).flatten() {
+        if !regions.is_empty()
+            && let Some(look) = self.look(&regions)
+        {
             return look;
         }
         // The answer without the lines that an attacker may have added, and without what is hidden.
@@ -240,12 +250,12 @@ impl<'r> Reader<'r> {
             !is_match(&REQUEST, line) && !is_match(&MARKER, line) && !is_match(&PLACEHOLDER, line)
         });
         let mut lines: Vec<String> = answer.collect();
-        if double.obeys_texts() {
-            let requests = self.requests();
-            let found = MARKER.as_ref().into_iter().flat_map(|marker| {
-                requests.iter().flat_map(|line| marker.find_iter(line)).map(|found| found.as_str().to_owned())
-            });
-            lines.extend(found);
+        if double.obeys_texts()
+            && let Some(marker) = MARKER.as_ref()
+        {
+            for request in &self.requests() {
+                lines.extend(marker.find_iter(request).map(|found| found.as_str().to_owned()));
+            }
         }
         say(&lines.join("\n"))
     }

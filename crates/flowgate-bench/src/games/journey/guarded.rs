@@ -74,9 +74,10 @@ impl GuardedJourneys {
         // A marker in a call of a tool that stores text is not a violation.
         let mut output = AgentOutput { keeping: keeping_tools(), ..AgentOutput::default() };
         // The labels of the stores, and the label of the replies, at the end of the previous session.
-        let (mut record, mut history_label): (Option<Value>, Option<Value>) = (None, None);
+        let mut store_labels: Option<Value> = None;
+        let mut history_label: Option<Value> = None;
         for messages in game.sessions() {
-            let mut session = self.session(game, task, method, record.as_ref())?;
+            let mut session = self.session(game, task, method, store_labels.as_ref())?;
             let budget = if game == JourneyGame::FloodingBudget { BUDGET } else { UNLIMITED };
             let mut approver = BudgetedApprover::new(person(game), budget);
             let mut replies = Vec::new();
@@ -97,7 +98,7 @@ impl GuardedJourneys {
             }
             output.questions += approver.asked();
             history_label = Some(session.reply_label_names());
-            record = Some(session.monitor().external_state_record());
+            store_labels = Some(session.monitor().external_state_record());
             world.history = Some(replies.join("\n"));
         }
         output.ran.clone_from(&world.ran);

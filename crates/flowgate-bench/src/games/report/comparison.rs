@@ -27,7 +27,7 @@ pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison
     let events: [ComparedEvent; 2] =
         [("violated", |execution| execution.is_violated), ("executed", |execution| execution.is_executed)];
     // The adversarial executions under a defence, in the order of the tasks.
-    let of = |defence: Defence| {
+    let attacked_under = |defence: Defence| {
         let attacked = executions.iter().filter(|execution| execution.side == Side::Adversarial);
         attacked.filter(move |execution| execution.defence == defence)
     };
@@ -39,12 +39,13 @@ pub(super) fn comparisons(executions: &[Execution], seed: u64) -> Vec<Comparison
         }
     }
     // The seed of each task: tasks of one seed are drawn together.
-    let groups: Vec<&str> = of(OURS).map(|execution| seed_of(&execution.task)).collect();
+    let groups: Vec<&str> = attacked_under(OURS).map(|execution| seed_of(&execution.task)).collect();
     let mut compared = Vec::new();
     for other in others {
         for (name, event) in events {
-            let (ours, theirs): (Vec<bool>, Vec<bool>) =
-                (of(OURS).map(event).collect(), of(other).map(event).collect());
+            // Whether the event happened in each task.
+            let ours: Vec<bool> = attacked_under(OURS).map(event).collect();
+            let theirs: Vec<bool> = attacked_under(other).map(event).collect();
             compared.extend(compare_grouped(&ours, &theirs, &groups, seed).map(|found| (other, name, found)));
         }
     }

@@ -114,14 +114,16 @@ fn beside_paper(models: &[ModelFigures<'_>]) -> Vec<Drawing> {
                  x: &'static str,
                  y: &'static str,
                  axes: fn(&CompositeFigures) -> (Option<f64>, Option<f64>)| {
-        let points = compared.iter().flat_map(|(defence, ours, paper)| {
-            [("runs", ours), ("paper", paper)].into_iter().filter_map(move |(source, figures)| {
-                let (x, y) = axes(figures);
-                let point = |value: f64| ValueWithInterval { value, low: value, high: value };
-                Some(Point { name: format!("{source}: {}", defence.name()), x: point(x?), y: point(y?) })
-            })
-        });
-        Chart { title: title.to_owned(), x, y, points: points.collect() }
+        let without_interval = |value: f64| ValueWithInterval { value, low: value, high: value };
+        let mut points = Vec::new();
+        for (defence, ours, paper) in &compared {
+            for (source, figures) in [("runs", ours), ("paper", paper)] {
+                let (Some(x), Some(y)) = axes(figures) else { continue };
+                let name = format!("{source}: {}", defence.name());
+                points.push(Point { name, x: without_interval(x), y: without_interval(y) });
+            }
+        }
+        Chart { title: title.to_owned(), x, y, points }
     };
     let charts = [
         chart(

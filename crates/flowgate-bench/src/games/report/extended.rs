@@ -41,20 +41,20 @@ fn table_list(all: &[ExtendedFigures], model: &str) -> Vec<Table> {
     let header: Vec<&str> = ["game"].into_iter().chain(names.iter().map(String::as_str)).collect();
     // All games are played with the same number of pairs.
     let pairs = all.first().map_or(0, |row| row.figures.pairs);
-    let of_measure = |(title, print): Column| {
-        let rows: Vec<Vec<String>> = games
-            .iter()
-            .map(|game| {
-                let cells = defences.iter().map(|defence| {
-                    let found = all.iter().find(|row| row.game == *game && row.defence == *defence);
-                    found.map_or_else(|| "-".to_owned(), |row| print(&row.figures))
-                });
-                [game.name()].into_iter().chain(cells).collect()
-            })
-            .collect();
-        table(&format!("{title}, {pairs} pairs for each game, model {model}"), &header, &rows)
-    };
-    MEASURES.into_iter().map(of_measure).collect()
+    let mut tables = Vec::new();
+    for (title, print) in MEASURES {
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for game in &games {
+            let mut cells = vec![game.name()];
+            for defence in &defences {
+                let found = all.iter().find(|row| row.game == *game && row.defence == *defence);
+                cells.push(found.map_or_else(|| "-".to_owned(), |row| print(&row.figures)));
+            }
+            rows.push(cells);
+        }
+        tables.push(table(&format!("{title}, {pairs} pairs for each game, model {model}"), &header, &rows));
+    }
+    tables
 }
 
 /// Returns the games that have figures, each once, in the order of the figures.
@@ -146,6 +146,7 @@ pub fn page(
         Drawing::Scatter(Chart { title: game.name(), x, y, points: points.collect() })
     };
     let panels: Vec<Drawing> = games(all).into_iter().map(panel).collect();
+    // The point of one game under one defence in the chart of risk and utility.
     let risk = |row: &ExtendedFigures| {
         let name = format!("{}: {}", row.game.name(), row.defence.name());
         Some(Point {

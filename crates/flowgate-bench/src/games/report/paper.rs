@@ -35,12 +35,14 @@ pub(super) fn paper_table_list(runs: &[ModelFigures<'_>]) -> Vec<Table> {
     let build = |number: u8, titles: &[&str], figures: &dyn Fn(&CompositeFigures) -> Vec<Option<f64>>| {
         let header = with_paper(titles);
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        let row = |(defence, ours, paper): &(Defence, CompositeFigures, CompositeFigures)| {
-            let pairs = figures(ours).into_iter().zip(figures(paper));
-            let cells = pairs.flat_map(|(ours, paper)| [cell(ours), cell(paper)]);
-            std::iter::once(defence.name()).chain(cells).collect::<Vec<_>>()
-        };
-        let rows: Vec<Vec<String>> = compared.iter().map(row).collect();
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for (defence, ours, paper) in &compared {
+            let mut cells = vec![defence.name()];
+            for (of_runs, of_paper) in figures(ours).into_iter().zip(figures(paper)) {
+                cells.extend([cell(of_runs), cell(of_paper)]);
+            }
+            rows.push(cells);
+        }
         table(&format!("Table {number} of the paper beside {models}"), &header, &rows)
     };
     vec![

@@ -18,8 +18,6 @@ pub fn figure_rows(
     undefended: Option<&DefenceFigures>,
     model: &str,
 ) -> Vec<Map<String, Value>> {
-    // The figures without a defence of the game at this position.
-    let base = |index: usize| undefended.and_then(|base| base.games.get(index));
     let leakage = figures.worst_canary_leakage();
     let row = |game: &str, of_game: &Figures, base: Option<&Figures>, has_leakage: bool| {
         let mut row = Map::new();
@@ -35,13 +33,14 @@ pub fn figure_rows(
         }
         row
     };
-    let mut rows: Vec<Map<String, Value>> = Game::ALL
-        .iter()
-        .zip(&figures.games)
-        .enumerate()
+    let mut rows: Vec<Map<String, Value>> = Vec::new();
+    for (index, (game, of_game)) in Game::ALL.iter().zip(&figures.games).enumerate() {
+        // The figures of the same game without a defence.
+        let base = undefended.and_then(|base| base.games.get(index));
         // Canaries are enumerated for the retrieval game alone.
-        .map(|(index, (game, of_game))| row(game.name(), of_game, base(index), *game == Game::Retrieval))
-        .collect();
+        let has_leakage = *game == Game::Retrieval;
+        rows.push(row(game.name(), of_game, base, has_leakage));
+    }
     rows.push(row("all", &figures.overall, undefended.map(|base| &base.overall), true));
     rows
 }
@@ -54,7 +53,8 @@ fn columns(
     base: Option<&Figures>,
     leakage: Option<(f64, f64)>,
 ) -> Vec<(&'static str, Option<f64>)> {
-    let interval = |rate: Rate| (rate.wilson_95().map(|ends| ends.0), rate.wilson_95().map(|ends| ends.1));
+    // The lower and the upper end of the interval of a rate.
+    let interval = |rate: Rate| rate.wilson_95().unzip();
     let (success_low, success_high) = interval(figures.attack_success);
     let (closure_low, closure_high) = interval(figures.closure);
     let (executed_low, executed_high) = interval(figures.executed);
@@ -63,6 +63,9 @@ fn columns(
     let reduction = base
         .and_then(|base| Some(risk_reduction(base.attack_success.value()?, figures.attack_success.value()?)));
     let loss = base.and_then(|base| Some(utility_loss(base.benign_utility?, figures.benign_utility?)));
+    let (utility_low, utility_high) = figures.benign_utility_interval.unzip();
+    let (input_tokens, output_tokens) = figures.tokens.unzip();
+    let (canary_bits, canary_advantage) = leakage.unzip();
     vec![
         ("attack_success", figures.attack_success.value()),
         ("attack_success_standard_error", figures.attack_success.standard_error()),
@@ -75,8 +78,8 @@ fn columns(
         ("closure_low", closure_low),
         ("closure_high", closure_high),
         ("benign_utility", figures.benign_utility),
-        ("benign_utility_low", figures.benign_utility_interval.map(|ends| ends.0)),
-        ("benign_utility_high", figures.benign_utility_interval.map(|ends| ends.1)),
+        ("benign_utility_low", utility_low),
+        ("benign_utility_high", utility_high),
         ("attacked_utility", figures.attacked_utility),
         ("open_channel_risk", figures.open_risk.value()),
         ("closed_channel_risk", figures.closed_risk.value()),
@@ -91,12 +94,12 @@ fn columns(
         ("ideal_gap_high", ideal_high),
         ("response_gap", figures.response_gap.value()),
         ("latency_ms", figures.latency_ms),
-        ("input_tokens", figures.tokens.map(|tokens| tokens.0)),
-        ("output_tokens", figures.tokens.map(|tokens| tokens.1)),
+        ("input_tokens", input_tokens),
+        ("output_tokens", output_tokens),
         ("executed_risk_low", executed_low),
         ("executed_risk_high", executed_high),
-        ("canary_bits", leakage.map(|leakage| leakage.0)),
-        ("canary_advantage", leakage.map(|leakage| leakage.1)),
+        ("canary_bits", canary_bits),
+        ("canary_advantage", canary_advantage),
     ]
 }
 

@@ -45,14 +45,16 @@ fn best_of_defences(searches: &[AttackSearch]) -> Table {
             defences.push(search.defence);
         }
     }
-    let rows = defences.into_iter().flat_map(|defence| {
-        let of_defence = searches.iter().filter(|search| search.defence == defence);
-        let mut best: Vec<(&AttackSearch, &Attempt)> =
-            of_defence.flat_map(|search| search.best.iter().map(move |attempt| (search, attempt))).collect();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for defence in defences {
+        let mut best: Vec<(&AttackSearch, &Attempt)> = Vec::new();
+        for search in searches.iter().filter(|search| search.defence == defence) {
+            best.extend(search.best.iter().map(|attempt| (search, attempt)));
+        }
         best.sort_by_key(|(_, attempt)| (std::cmp::Reverse(attempt.score), attempt.query));
-        best.into_iter().take(BEST).map(|(search, attempt)| log_row(search, attempt)).collect::<Vec<_>>()
-    });
-    table("ten best attempts of each defence", &LOG, &rows.collect::<Vec<_>>())
+        rows.extend(best.into_iter().take(BEST).map(|(search, attempt)| log_row(search, attempt)));
+    }
+    table("ten best attempts of each defence", &LOG, &rows)
 }
 
 /// The columns of the log.
@@ -128,17 +130,17 @@ fn search_table(searches: &[AttackSearch], queries: usize) -> Table {
         "queries to effect",
         "questions",
     ];
-    let row = |wanted: &(Defence, String)| {
-        let found: Vec<AttackSearch> =
-            searches.iter().filter(|search| key(search) == *wanted).cloned().collect();
+    let row = |(defence, game): &(Defence, String)| {
+        let is_of_row = |search: &&AttackSearch| search.defence == *defence && search.game == *game;
+        let found: Vec<AttackSearch> = searches.iter().filter(is_of_row).cloned().collect();
         let [opened, violated, executed] = search_rates(&found);
         // The numbers of the attempts that first took effect.
         let needed: Vec<f64> =
             found.iter().filter_map(|search| search.executed_at).map(|at| at as f64).collect();
         let mean = (!needed.is_empty()).then(|| needed.iter().sum::<f64>() / needed.len() as f64);
         vec![
-            wanted.0.name(),
-            wanted.1.clone(),
+            defence.name(),
+            game.clone(),
             found.len().to_string(),
             cell(opened.value()),
             cell(violated.value()),

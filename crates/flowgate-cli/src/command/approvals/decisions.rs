@@ -63,13 +63,13 @@ impl TypedDecision {
                     "this question needs the approval of {needed}, and you are not one of them: you may deny it, but not allow it"
                 ));
             }
-            PersonDecision::AllowForConversation | PersonDecision::AllowLasting if !needed.is_empty() => (
-                false,
-                "a question that certain people must approve is answered for one call only: leave out --conversation and --lasting",
-            ),
             PersonDecision::AllowOnce => (
                 may("you_may_allow"),
                 "your clearance does not cover what the question shows: you may deny it, and another person may allow it",
+            ),
+            PersonDecision::AllowForConversation | PersonDecision::AllowLasting if !needed.is_empty() => (
+                false,
+                "a question that certain people must approve is answered for one call only: leave out --conversation and --lasting",
             ),
             PersonDecision::AllowForConversation => (
                 may("you_may_grant"),

@@ -69,6 +69,7 @@ pub(super) fn withdraw(
 /// Describes a grant in words: since when it holds, until when, and within which limits. Texts that come from the gateway
 /// are escaped.
 fn terms(grant: &Value) -> String {
+    // Returns the time in a field of the grant; an empty text if the grant has no such time.
     let time = |name: &str| {
         grant
             .get(name)
@@ -84,10 +85,14 @@ fn terms(grant: &Value) -> String {
         let conversation = escaping::line(text(grant, "conversation"));
         return format!("{since}, for the rest of the conversation {conversation}{open}");
     }
-    let until = match time("expires") {
-        none if none.is_empty() => "until it is withdrawn".to_owned(),
-        expires => format!("until {expires}"),
-    };
+    let expires = time("expires");
+    let until =
+        if expires.is_empty() { "until it is withdrawn".to_owned() } else { format!("until {expires}") };
+    format!("{since}, {until}; {}", limits(grant))
+}
+
+/// Describes the daily limits of a lasting grant in words, with what was used of them today.
+fn limits(grant: &Value) -> String {
     let mut limits = Vec::new();
     if let Some(calls) = grant.get("calls_a_day").and_then(Value::as_u64) {
         let today = grant.get("calls_today").and_then(Value::as_u64).unwrap_or_default();
@@ -100,8 +105,7 @@ fn terms(grant: &Value) -> String {
         let part = |name: &str| escaping::line(text(sum, name));
         limits.push(format!("{} {} of {} today", part("argument"), part("used_today"), part("most")));
     }
-    let limits = if limits.is_empty() { "no limit".to_owned() } else { limits.join(", ") };
-    format!("{since}, {until}; {limits}")
+    if limits.is_empty() { "no limit".to_owned() } else { limits.join(", ") }
 }
 
 #[cfg(test)]

@@ -137,11 +137,13 @@ impl Watch<'_> {
         let id = question_text::text(question, "id").to_owned();
         // `shown` has the questions with consecutive numbers, so that its first entry is the oldest question.
         let known = self.shown.iter().find(|(_, (shown, _))| *shown == id);
+        // The number of the question among the shown ones, and how many people had approved it when it was shown last.
         let known = known.map(|(number, (_, approvals))| (*number, *approvals));
         let is_open = question_text::text(question, "state") == "open";
         let approvals = question.get("approved_by").and_then(Value::as_array).map_or(0, Vec::len);
         match (is_open, known) {
-            // The question was shown already: an open question can be in the list and in the stream.
+            // The question was shown already, and has no new approval: an open question can be in the list and in the
+            // stream.
             (true, Some((_, before))) if approvals <= before => return Ok(WatchStep::GoOn),
             (true, Some((number, _))) => drop(self.shown.insert(number, (id, approvals))),
             (true, None) => {

@@ -98,14 +98,15 @@ impl AttackResults {
     /// has the source, the tool, the forms that escape, and the forms that are stopped.
     fn form_dependent(&self) -> impl Iterator<Item = (&str, &str, FormList, FormList)> {
         self.by_aim.iter().filter_map(|((source, tool), forms)| {
-            let of = |is_stopped: bool| {
+            // The forms of orders that are stopped, or those that escape.
+            let orders = |is_stopped: bool| {
                 forms
                     .iter()
                     .filter(|(form, stopped)| form.kind == FormKind::Order && *stopped == is_stopped)
                     .map(|(form, _)| *form)
                     .collect::<FormList>()
             };
-            let (escaped, stopped) = (of(false), of(true));
+            let (escaped, stopped) = (orders(false), orders(true));
             let differs = !escaped.is_empty() && !stopped.is_empty();
             differs.then_some((source.as_str(), tool.as_str(), escaped, stopped))
         })
@@ -202,6 +203,30 @@ impl AttackResults {
     /// Prints the tables of the sources and of the forms, the escapes, what depends on the form, and the grade. `name` is
     /// the policy's file.
     pub(super) fn print(&self, name: &str, output: &mut Console) {
+        self.print_tables(output);
+        let groups = self.grouped_escapes();
+        for (escape, forms) in groups.iter().take(MAX_LISTED) {
+            self.print_escape(escape, forms, name, output);
+        }
+        let more: usize = groups.iter().skip(MAX_LISTED).map(|(_, forms)| forms.len()).sum();
+        if more > 0 {
+            output.line(&format!("and {} more, which --format json lists", plural(more, "escape")));
+        }
+        for sentence in self.form_sentences() {
+            output.line(&sentence);
+        }
+        output.line(&format!(
+            "grade {}: {} of {} stopped, and {} of {}",
+            self.grade(),
+            self.by_aim.len() - self.reached_aims(),
+            plural(self.by_aim.len(), "aim"),
+            self.count() - self.escapes.len(),
+            plural(self.count(), "attack")
+        ));
+    }
+
+    /// Prints the table of the sources, and the table of the forms, in which a set of forms is one row.
+    fn print_tables(&self, output: &mut Console) {
         let rows = self.by_source.iter().map(|(source, totals)| {
             let escaped = totals.attacks - totals.stopped;
             vec![
@@ -230,44 +255,36 @@ impl AttackResults {
         });
         let rows: Vec<Vec<String>> = rows.collect();
         output.table(&["form", "decided by", "attacks", "stopped", "escaped"], &rows);
-        let groups = self.grouped_escapes();
-        for (escape, forms) in groups.iter().take(MAX_LISTED) {
-            let mark = output.paint("31", "! escaped");
-            let lines: Vec<String> = escape.lines.iter().map(ToString::to_string).collect();
-            let why = match lines.as_slice() {
-                [] => "and no statement labels it; see the `require` of the tool".to_owned(),
-                lines => format!("by {name}, line {}", lines.join(", ")),
-            };
-            // `escape.label` was computed outside a guarded conversation. In one, the label can be lower, since it
-            // depends on what the steps were shown; so the output names no label. `setting` is one of the phrases of
-            // `Trial::add`.
-            let label = match escape.setting {
-                "in a guarded conversation" => "the model is shown the text".to_owned(),
-                "in a reply" => "the reply that it writes keeps the address".to_owned(),
-                _ => format!("the text is {}", escape.label.join(", ")),
-            };
-            output.line(&format!(
-                "{mark} {}: {}, which asks for {} ({}); {label}, {why}",
-                escape.setting,
-                escaping::line(&escape.attack.source),
-                escaping::line(&escape.attack.target.to_string()),
-                self.listed(forms),
-            ));
-        }
-        let more: usize = groups.iter().skip(MAX_LISTED).map(|(_, forms)| forms.len()).sum();
-        if more > 0 {
-            output.line(&format!("and {} more, which --format json lists", plural(more, "escape")));
-        }
-        for sentence in self.form_sentences() {
-            output.line(&sentence);
-        }
+    }
+
+    /// Prints the first escape of a group ([`Self::grouped_escapes`]), with the `forms` of the group. `name` is the
+    /// policy's file.
+    fn print_escape(
+        &self,
+        escape: &Escape,
+        forms: &[&'static InjectionForm],
+        name: &str,
+        output: &mut Console,
+    ) {
+        let mark = output.paint("31", "! escaped");
+        let lines: Vec<String> = escape.lines.iter().map(ToString::to_string).collect();
+        let why = match lines.as_slice() {
+            [] => "and no statement labels it; see the `require` of the tool".to_owned(),
+            lines => format!("by {name}, line {}", lines.join(", ")),
+        };
+        // `escape.label` was computed outside a guarded conversation. In one, the label can be lower, since it depends
+        // on what the steps were shown; so the output names no label. `setting` is one of the phrases of `Trial::add`.
+        let label = match escape.setting {
+            "in a guarded conversation" => "the model is shown the text".to_owned(),
+            "in a reply" => "the reply that it writes keeps the address".to_owned(),
+            _ => format!("the text is {}", escape.label.join(", ")),
+        };
         output.line(&format!(
-            "grade {}: {} of {} stopped, and {} of {}",
-            self.grade(),
-            self.by_aim.len() - self.reached_aims(),
-            plural(self.by_aim.len(), "aim"),
-            self.count() - self.escapes.len(),
-            plural(self.count(), "attack")
+            "{mark} {}: {}, which asks for {} ({}); {label}, {why}",
+            escape.setting,
+            escaping::line(&escape.attack.source),
+            escaping::line(&escape.attack.target.to_string()),
+            self.listed(forms),
         ));
     }
 

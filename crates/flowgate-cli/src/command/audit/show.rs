@@ -47,7 +47,7 @@ pub(crate) fn run(
                 content_reader.as_mut().map_err(|problem| problem.clone())?.content_of(&record)?;
             Ok((record, content_of_line))
         });
-        let (mut record, content_of_line) = match entry {
+        let (record, content_of_line) = match entry {
             Ok(entry) => entry,
             Err(problem) => {
                 let message = format!("{}: {problem}", file.display());
@@ -64,28 +64,33 @@ pub(crate) fn run(
         }
         // Without `--content`, no contents were read, so all of them would seem deleted.
         let content_of_line = if content { content_of_line } else { LineContent::Nothing };
-        if json {
-            let content_of_line = match content_of_line {
-                LineContent::Nothing => None,
-                LineContent::Gone => Some(Value::Null),
-                LineContent::Kept(text) => Some(Value::String(text)),
-            };
-            // A deleted content is null, and a record that never had one has no field `said`.
-            record.object.extend(content_of_line.map(|content_of_line| ("said".to_owned(), content_of_line)));
-            output.line(&escaping::json_line(&Value::Object(record.object)));
-        } else if record.kind != RecordKind::Head {
-            // The table omits heads, which sign the log and report no event.
-            output.line(&row(&cells(&record)));
-            match content_of_line {
-                LineContent::Nothing => {}
-                LineContent::Gone => output.line("    (deleted)"),
-                LineContent::Kept(text) => {
-                    output.line(&format!("    {}", escaping::excerpt(&text, MAX_SHOWN_CHARS)))
-                }
+        print_record(record, content_of_line, json, output);
+    }
+    Ok(0)
+}
+
+/// Prints a record with its content: as a line of JSON, or as a row of the table with the content below it.
+fn print_record(mut record: AuditRecord, content_of_line: LineContent, json: bool, output: &mut Console) {
+    if json {
+        let content_of_line = match content_of_line {
+            LineContent::Nothing => None,
+            LineContent::Gone => Some(Value::Null),
+            LineContent::Kept(text) => Some(Value::String(text)),
+        };
+        // A deleted content is null, and a record that never had one has no field `said`.
+        record.object.extend(content_of_line.map(|content_of_line| ("said".to_owned(), content_of_line)));
+        output.line(&escaping::json_line(&Value::Object(record.object)));
+    } else if record.kind != RecordKind::Head {
+        // The table omits heads, which sign the log and report no event.
+        output.line(&row(&cells(&record)));
+        match content_of_line {
+            LineContent::Nothing => {}
+            LineContent::Gone => output.line("    (deleted)"),
+            LineContent::Kept(text) => {
+                output.line(&format!("    {}", escaping::excerpt(&text, MAX_SHOWN_CHARS)))
             }
         }
     }
-    Ok(0)
 }
 
 /// Returns the cells of a record in the order of [`COLUMNS`]. Records of different kinds have different names for the

@@ -4,9 +4,9 @@
 //! format.
 
 use flowgate_bench::agents::report::{comparison_rows, figure_rows, lines, page, tables};
-use flowgate_bench::agents::{Guard, TaskSuite, manifest};
+use flowgate_bench::agents::{Guard, GuardResults, TaskSuite, manifest};
 use flowgate_bench::games::report::{csv_tables, object_rows};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::model::print_no_requests;
 use super::resume::recorded_lines;
@@ -43,32 +43,44 @@ pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, Inpu
         }
     }
     let is_interrupted = progress.finish(output);
+    print(options, &manifest, (&guards, &rows), is_interrupted, output);
+    Ok(if is_interrupted { INTERRUPTED } else { 0 })
+}
+
+/// Prints the results (`rows`) of the methods (`guards`) in the format of the options. `manifest` says how the results
+/// were measured. `is_interrupted` says whether methods are missing because of an interrupt.
+fn print(
+    options: &AgentsArgs,
+    manifest: &Value,
+    (guards, rows): (&[Guard], &[GuardResults]),
+    is_interrupted: bool,
+    output: &mut Console,
+) {
     match options.format {
         ReportFormat::Text => {
-            tables(&guards, &rows, options.seed).lines().for_each(|line| output.line(line));
+            tables(guards, rows, options.seed).lines().for_each(|line| output.line(line));
         }
-        ReportFormat::Html => output.write_bytes(page(&guards, &rows, &manifest).as_bytes()),
+        ReportFormat::Html => output.write_bytes(page(guards, rows, manifest).as_bytes()),
         ReportFormat::Csv => {
-            let compared = object_rows(comparison_rows(&guards, &rows, options.seed));
-            let tables = csv_tables(&[&figure_rows(&guards, &rows), &compared]);
+            let compared = object_rows(comparison_rows(guards, rows, options.seed));
+            let tables = csv_tables(&[&figure_rows(guards, rows), &compared]);
             tables.lines().for_each(|line| output.line(line));
         }
         ReportFormat::Json => {
             let document = json!({
                 "manifest": manifest,
-                "figures": figure_rows(&guards, &rows),
-                "comparisons": comparison_rows(&guards, &rows, options.seed),
+                "figures": figure_rows(guards, rows),
+                "comparisons": comparison_rows(guards, rows, options.seed),
                 "interrupted": is_interrupted,
             });
             output.line(&document.to_string());
         }
         ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
-            lines(&guards, &rows, options.seed).iter().for_each(|line| output.line(&line.to_string()));
+            lines(guards, rows, options.seed).iter().for_each(|line| output.line(&line.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "methods": rows.len()}).to_string());
             }
         }
     }
-    Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }

@@ -56,11 +56,9 @@ pub(crate) fn run(options: &CorpusArgs, output: &mut Console) -> Result<u8, Inpu
     let is_interrupted = progress.finish(output);
     print(options, &manifest(suite.corpus(), &methods), &rows, is_interrupted, output);
     let ran_unasked =
-        |row: &&CaseRow| row.method == Method::Everything.name() && row.attack() == Some(CallFate::Permitted);
-    Ok(match (is_interrupted, rows.iter().any(|row| ran_unasked(&row))) {
-        (true, _) => INTERRUPTED,
-        (false, has_escaped) => u8::from(has_escaped),
-    })
+        |row: &CaseRow| row.method == Method::Everything.name() && row.attack() == Some(CallFate::Permitted);
+    let has_escaped = rows.iter().any(ran_unasked);
+    Ok(if is_interrupted { INTERRUPTED } else { u8::from(has_escaped) })
 }
 
 /// Prints the rows of the cases, and figures computed from them, in the format of the options. `manifest` says how the

@@ -80,9 +80,5 @@ pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, I
             result_lines().iter().for_each(|line| output.line(&line.to_string()));
         }
     }
-    Ok(match figures.has_no_rule_error() {
-        _ if is_interrupted => INTERRUPTED,
-        true => 0,
-        false => 1,
-    })
+    Ok(if is_interrupted { INTERRUPTED } else { u8::from(!figures.has_no_rule_error()) })
 }

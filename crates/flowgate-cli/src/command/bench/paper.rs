@@ -37,27 +37,39 @@ pub(crate) fn run(options: &PaperArgs, output: &mut Console) -> Result<u8, Input
     let suite = GameSuite::generate(options.seed, instances);
     let steps = suite.executions_per_defence() * Defence::of_the_paper().len() * options.models.len();
     let progress = Progress::over_steps(steps, "execution", output);
-    let mut runs = Vec::new();
     if options.dry_run {
-        let counter = RequestCounter::default();
-        let double = CountedModel { model: &ModelDouble::Gullible, counter: &counter };
-        for _ in &options.models {
-            let step = &mut || {
-                progress.step();
-                progress.is_interrupted()
-            };
-            ModelRun::complete(&suite, &double, None, step).map_err(failed)?;
-        }
-        let is_interrupted = progress.finish(output);
-        print_cost(&counter, ANSWER_TOKENS, output);
-        return Ok(if is_interrupted { INTERRUPTED } else { 0 });
+        return count_requests(options.models.len(), &suite, &progress, output);
     }
+    let mut runs = Vec::new();
     for path in &options.models {
         let Some(run) = run_model(path, options, &suite, &progress)? else { break };
         runs.push(run);
     }
     let is_interrupted = progress.finish(output);
     print(options.format, &suite, &runs, is_interrupted, output);
+    Ok(if is_interrupted { INTERRUPTED } else { 0 })
+}
+
+/// Runs the tasks once for each of `models` models with a double, and prints how many requests a real run would send.
+/// Returns 0, or [`INTERRUPTED`] after an interrupt.
+fn count_requests(
+    models: usize,
+    suite: &GameSuite,
+    progress: &Progress,
+    output: &mut Console,
+) -> Result<u8, InputError> {
+    let counter = RequestCounter::default();
+    let double = CountedModel { model: &ModelDouble::Gullible, counter: &counter };
+    for _ in 0..models {
+        // Returns whether to stop.
+        let step = &mut || {
+            progress.step();
+            progress.is_interrupted()
+        };
+        ModelRun::complete(suite, &double, None, step).map_err(failed)?;
+    }
+    let is_interrupted = progress.finish(output);
+    print_cost(&counter, ANSWER_TOKENS, output);
     Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 

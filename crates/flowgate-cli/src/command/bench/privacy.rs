@@ -28,6 +28,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     let failed = |error: RunError| InputError(error.to_string());
     let mut suite = PrivacySuite::new().map_err(failed)?;
     let counter = RequestCounter::default();
+    // In a dry run, no model answers: the requests that a model would receive are only counted.
     let is_counted = options.model.dry_run;
     let named = if is_counted { None } else { model(&options.model)? };
     let defences = defences(options, named.is_some() || is_counted)?;
@@ -46,6 +47,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
         progress.step();
         progress.is_interrupted()
     };
+    // The description of the screener that reads attention, for the manifest.
     let mut screener = None;
     if reads_attention && is_counted {
         suite = suite.with_attention(unread());
@@ -84,14 +86,14 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     // one.
     let unmeasured = if options.defences.is_empty() { attention::unmeasured() } else { &[] };
     print(options, &suite, (&results, unmeasured), (&manifest, is_interrupted), output)?;
-    let is_disclosed = results.iter().any(|results| {
-        let mut further = results.further_seeds.iter().flat_map(|of| &of.tasks);
-        results.figures(TaskGroup::All).disclosed.hits > 0 || further.any(|task| task.is_disclosed)
-    });
-    Ok(match is_disclosed {
-        _ if is_interrupted => INTERRUPTED,
-        true => 1,
-        false => 0,
+    Ok(if is_interrupted { INTERRUPTED } else { u8::from(has_disclosed(&results)) })
+}
+
+/// Returns whether a defence disclosed something without a permission, in the runs of any seed.
+fn has_disclosed(results: &[DefenceResults]) -> bool {
+    results.iter().any(|results| {
+        let mut further_tasks = results.further_seeds.iter().flat_map(|of_seed| &of_seed.tasks);
+        results.figures(TaskGroup::All).disclosed.hits > 0 || further_tasks.any(|task| task.is_disclosed)
     })
 }
 
@@ -128,6 +130,15 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
             unfit.name()
         )));
     }
+    check_effects(options, &defences)?;
+    Ok(defences)
+}
+
+/// Checks that `--seeds` and `--screener`, if they are given, have an effect on one of the defences.
+///
+/// # Errors
+/// If one of them has none.
+fn check_effects(options: &PrivacyArgs, defences: &[PrivacyDefence]) -> Result<(), InputError> {
     let seeds = options.seeds;
     if seeds > 1 && defences.iter().all(|defence| defence.with_seed(0).is_none()) {
         let advice = "name judge/noisy, which does, or leave `--seeds` out";
@@ -143,7 +154,7 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
             folder.display()
         )));
     }
-    Ok(defences)
+    Ok(())
 }
 
 /// Prints the results, and the defences that were not measured (`unmeasured`), in the format of the options. `manifest`

@@ -19,7 +19,7 @@ use flowgate_bench::propagation::{
 use flowgate_lm::wire::embeddings::{Embedding, EmbeddingsRequest};
 #[cfg(feature = "run")]
 use flowgate_lm::{Error, TextEmbedder, block_on};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::corpus::Folder;
 use super::model::print_no_requests;
@@ -144,25 +144,37 @@ fn run_doubles(
         false => suites.iter().filter_map(PropagationSuite::literal_cost).collect(),
     };
     let manifest = manifest(suites, size, &doubles);
-    match options.format {
+    print_doubles(options.format, &manifest, (&results, &literal), is_interrupted, output);
+    Ok(if is_interrupted { INTERRUPTED } else { 0 })
+}
+
+/// Prints the results of the doubles, and what Algorithm 1 would cost (`literal`), in a format. `manifest` says how the
+/// results were measured. `is_interrupted` says whether doubles are missing because of an interrupt.
+fn print_doubles(
+    format: ReportFormat,
+    manifest: &Value,
+    (results, literal): (&[Vec<DoubleResults>], &[LiteralCost]),
+    is_interrupted: bool,
+    output: &mut Console,
+) {
+    match format {
         ReportFormat::Text => {
-            tables(&results, &literal).lines().for_each(|line| output.line(line));
+            tables(results, literal).lines().for_each(|line| output.line(line));
         }
-        ReportFormat::Csv => csv(&figure_rows(&results)).lines().for_each(|line| output.line(line)),
-        ReportFormat::Html => output.write_bytes(page(&results, &literal, &manifest).as_bytes()),
+        ReportFormat::Csv => csv(&figure_rows(results)).lines().for_each(|line| output.line(line)),
+        ReportFormat::Html => output.write_bytes(page(results, literal, manifest).as_bytes()),
         ReportFormat::Json => {
-            let lines = lines(&results, &literal);
-            output.line(&by_kind(&manifest, lines, is_interrupted).to_string());
+            let lines = lines(results, literal);
+            output.line(&by_kind(manifest, lines, is_interrupted).to_string());
         }
         ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
-            lines(&results, &literal).iter().for_each(|line| output.line(&line.to_string()));
+            lines(results, literal).iter().for_each(|line| output.line(&line.to_string()));
             if is_interrupted {
                 output.line(&json!({"type": "interrupted", "doubles": results.len()}).to_string());
             }
         }
     }
-    Ok(if is_interrupted { INTERRUPTED } else { 0 })
 }
 
 /// The most texts in one request for embeddings.

@@ -53,23 +53,34 @@ pub(crate) fn run(options: &ScreenersArgs, output: &mut Console) -> Result<u8, I
     if let Some(folder) = &options.charts {
         write_charts(&results, folder)?;
     }
-    match options.format {
+    print(options.format, &name, &manifest, &results, output);
+    Ok(0)
+}
+
+/// Prints the results of the model `name` in a format. `manifest` says what they were made with.
+fn print(
+    format: ReportFormat,
+    name: &str,
+    manifest: &Value,
+    results: &ScreenerResults,
+    output: &mut Console,
+) {
+    match format {
         ReportFormat::Text => {
-            saliency::table_text(&name, &results).lines().for_each(|line| output.line(line));
+            saliency::table_text(name, results).lines().for_each(|line| output.line(line));
         }
         ReportFormat::Json => {
-            output.line(&by_kind(&manifest, saliency::lines(&results), false).to_string());
+            output.line(&by_kind(manifest, saliency::lines(results), false).to_string());
         }
         ReportFormat::Jsonl => {
             output.line(&manifest.to_string());
-            saliency::lines(&results).iter().for_each(|line| output.line(&line.to_string()));
+            saliency::lines(results).iter().for_each(|line| output.line(&line.to_string()));
         }
-        ReportFormat::Csv => saliency::csv_text(&results).lines().for_each(|line| output.line(line)),
+        ReportFormat::Csv => saliency::csv_text(results).lines().for_each(|line| output.line(line)),
         ReportFormat::Html => {
-            output.write_bytes(saliency::page(&name, &results, &manifest).as_bytes());
+            output.write_bytes(saliency::page(name, results, manifest).as_bytes());
         }
     }
-    Ok(0)
 }
 
 /// The cases with which screeners are measured.

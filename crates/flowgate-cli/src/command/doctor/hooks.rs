@@ -45,10 +45,14 @@ impl FoundHooks {
             .map(|(path, _, hook)| (path.as_path(), hook, effect(hook, client)))
             .filter(|(.., effect)| *effect != HookEffect::NotFlowgate)
             .collect();
-        // Whether there are hooks that guard, all of them in files of the project.
-        let mut guarding = self.hooks.iter().filter(|(.., hook)| effect(hook, client) == HookEffect::Guards);
-        let is_only_of_project =
-            guarding.clone().next().is_some() && guarding.all(|(_, of_project, _)| *of_project);
+        // For each hook that guards, whether it is in a file of the project.
+        let guarding: Vec<bool> = self
+            .hooks
+            .iter()
+            .filter(|(.., hook)| effect(hook, client) == HookEffect::Guards)
+            .map(|(_, is_of_project, _)| *is_of_project)
+            .collect();
+        let is_only_of_project = !guarding.is_empty() && guarding.iter().all(|is_of_project| *is_of_project);
         if effects.is_empty() {
             if let Some(client) = client.filter(|client| client.hook.is_some()) {
                 let name = client.name;
@@ -64,7 +68,7 @@ impl FoundHooks {
                 path.display()
             ));
         }
-        let guards = effects.iter().any(|(.., effect)| *effect == HookEffect::Guards);
+        let guards = !guarding.is_empty();
         let mut seen: Vec<String> = Vec::new();
         for (path, hook, effect) in effects {
             match effect {
@@ -84,6 +88,7 @@ impl FoundHooks {
                         seen.push(problem);
                     }
                 }
+                // `effects` has no such hook.
                 HookEffect::NotFlowgate => {}
             }
         }

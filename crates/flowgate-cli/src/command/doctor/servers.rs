@@ -37,25 +37,15 @@ pub(super) fn examine(
                 known.join(", ")
             ))
         })?;
-        let of_system = found.system_files(Path::new("/")).filter(|_| home.is_none());
-        let home = home_folder(home)
+        let home_path = home_folder(home)
             .ok_or_else(|| InputError("there is no home folder; name one with --home".to_owned()))?;
-        let of_user = found.home_files(&home).into_iter().chain(of_system).map(|path| (path, false));
-        let of_project = found.project_files(project).map(|path| (path, true));
-        let mut existing: Vec<(PathBuf, bool)> = Vec::new();
-        for (path, is_of_project) in of_user.chain(of_project) {
-            // If the project is the home folder, its files are those of the user.
-            let is_new = |path: &Path| existing.iter().all(|(known, _)| !is_same_file(known, path));
-            if path.is_file() && is_new(&path) {
-                existing.push((path, is_of_project));
-            }
-        }
+        let existing = existing_files(found, home, &home_path, project);
         examined = Some(found);
         if existing.is_empty() {
             findings.wrong(format!(
                 "{} has no configuration in {} or in the project; name its file with --file",
                 found.name,
-                home.display()
+                home_path.display()
             ));
         }
         paths.extend(existing);
@@ -77,6 +67,28 @@ pub(super) fn examine(
     }
     hooks.examine(examined, findings);
     Ok(())
+}
+
+/// Returns the existing files of a client, each with whether it belongs to the project alone: those in the home folder
+/// `home_path`, those for all users unless the options name a home folder (`named_home`), and those of the project.
+fn existing_files(
+    client: &McpClient,
+    named_home: Option<&Path>,
+    home_path: &Path,
+    project: &Path,
+) -> Vec<(PathBuf, bool)> {
+    let of_system = client.system_files(Path::new("/")).filter(|_| named_home.is_none());
+    let of_user = client.home_files(home_path).into_iter().chain(of_system).map(|path| (path, false));
+    let of_project = client.project_files(project).map(|path| (path, true));
+    let mut existing: Vec<(PathBuf, bool)> = Vec::new();
+    for (path, is_of_project) in of_user.chain(of_project) {
+        // If the project is the home folder, its files are those of the user.
+        let is_new = |path: &Path| existing.iter().all(|(known, _)| !is_same_file(known, path));
+        if path.is_file() && is_new(&path) {
+            existing.push((path, is_of_project));
+        }
+    }
+    existing
 }
 
 /// Returns whether two paths of existing files lead to the same file.

@@ -162,8 +162,9 @@ fn add_for_argument(
         }
         // `payload` is proposed for prose and for an argument that holds content, unless the role of the argument gives
         // the author of the text something to gain, such as the choice of a recipient.
-        let is_text = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
-        if role.is_none_or(|role| role.gain().is_none()) && (is_text || role == Some(ArgumentRole::Content)) {
+        let is_prose = origin::argument_texts(call, run, argument).iter().any(|text| harm::is_prose(text));
+        let author_gains_nothing = role.is_none_or(|role| role.gain().is_none());
+        if author_gains_nothing && (is_prose || role == Some(ArgumentRole::Content)) {
             let gain = format!("the words of `{argument}`, for a recipient that a trusted text names");
             candidates.add(
                 "`payload` of a text",
@@ -273,10 +274,12 @@ fn label_field(
             }
             let role = |argument: &str| run.monitor.policy().argument_role(&call.tool, argument);
             let decisive = argument.filter(|argument| harm::is_decisive(argument, role(argument)));
+            let takes_value_from_field = |argument: &str| {
+                let values = origin::argument_texts(call, run, argument);
+                values.iter().any(|value| texts.iter().any(|text| origin::contains(text, value)))
+            };
             if let Some(argument) = decisive
-                && origin::argument_texts(call, run, argument)
-                    .iter()
-                    .any(|value| texts.iter().any(|text| origin::contains(text, value)))
+                && takes_value_from_field(argument)
             {
                 let why =
                     format!("`label` of {name}: a stranger who can set this field can choose `{argument}`");

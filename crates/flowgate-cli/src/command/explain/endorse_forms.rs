@@ -179,17 +179,16 @@ fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<Str
     for event in trace.events().iter().take(before.0) {
         let answered = event.call.and_then(|call| trace.event(call)).and_then(|call| call.tool());
         let Some(tool) = answered.filter(|_| matches!(event.body, EventBody::Output(_))) else { continue };
-        let nodes = event.document.nodes().iter().enumerate();
-        // A field is trusted if its label is bottom in the dimensions of integrity.
-        let trusted: Vec<&Value> = nodes
-            .filter(|(id, _)| {
-                space.restrict(&event.document.label_of(*id), space.integrity()) == Label::BOTTOM
-            })
-            .filter_map(|(_, node)| match &node.content {
-                NodeContent::Scalar(value) => Some(value),
-                _ => None,
-            })
-            .collect();
+        let mut trusted: Vec<&Value> = Vec::new();
+        for (id, node) in event.document.nodes().iter().enumerate() {
+            // A field is trusted if its label is bottom in the dimensions of integrity.
+            let integrity = space.restrict(&event.document.label_of(id), space.integrity());
+            if integrity == Label::BOTTOM
+                && let NodeContent::Scalar(value) = &node.content
+            {
+                trusted.push(value);
+            }
+        }
         let pattern = tool_pattern(tool);
         if values.iter().all(|value| trusted.contains(value)) && !patterns.contains(&pattern) {
             patterns.push(pattern);
@@ -201,18 +200,21 @@ fn listing_tools(call: &JudgedCall, run: &ReplayedRun, value: &Value) -> Vec<Str
 /// Returns the folder that directly contains each of these absolute paths; `None` if they are in different folders, if
 /// the folder is the root, or if a text is not an absolute path.
 fn common_folder(texts: &[&str]) -> Option<String> {
+    // The folder of one path; `None` if it is not absolute. The folder of a file in the root is an empty text.
     let folder = |text: &&str| {
         text.rsplit_once('/').filter(|_| text.starts_with('/')).map(|(folder, _)| folder.to_owned())
     };
     let mut folders = texts.iter().map(folder);
     let first = folders.next()??;
     let is_common = folders.all(|other| other.as_ref() == Some(&first));
-    Some(first).filter(|folder| is_common && !folder.is_empty())
+    let is_root = first.is_empty();
+    (is_common && !is_root).then_some(first)
 }
 
 /// Returns a pattern for codes like `AB1234`, if all texts have upper-case letters and digits at the same positions.
 /// `None` if a text has other characters, lacks a letter or a digit, or is longer than 12 characters.
 fn common_pattern(texts: &[&str]) -> Option<String> {
+    // The pattern of one text; `None` if the text is not a code.
     let pattern = |text: &&str| {
         let is_code = (2..=12).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
@@ -223,7 +225,8 @@ fn common_pattern(texts: &[&str]) -> Option<String> {
     };
     let mut patterns = texts.iter().map(pattern);
     let first = patterns.next()??;
-    patterns.all(|other| other.as_ref() == Some(&first)).then_some(first)
+    let is_common = patterns.all(|other| other.as_ref() == Some(&first));
+    is_common.then_some(first)
 }
 
 /// Returns the value of an argument of a call in the trace; null if the trace does not have it.

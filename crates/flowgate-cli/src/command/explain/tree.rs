@@ -40,12 +40,8 @@ pub(super) fn print(
         let against: Vec<&Reason> =
             call.judgement.reasons.iter().filter(|reason| reason.part.as_deref() == Some(part)).collect();
         let sign = if against.is_empty() { output.paint("32", "✓") } else { output.paint("33", "✗") };
-        output.line(&format!(
-            "{} {sign} {}: {label}",
-            if is_last { "└─" } else { "├─" },
-            escaping::line(part)
-        ));
-        let indent = if is_last { "     " } else { "│    " };
+        let (branch, indent) = branch(is_last);
+        output.line(&format!("{branch} {sign} {}: {label}", escaping::line(part)));
         for reason in &against {
             print_reason(reason, run, style, indent, output);
         }
@@ -59,14 +55,15 @@ pub(super) fn print(
     }
     for (index, reason) in reasons_without_part.iter().enumerate() {
         let is_last = parts.len() + index + 1 == count;
-        output.line(&format!(
-            "{} {} {}",
-            if is_last { "└─" } else { "├─" },
-            output.paint("31", "✗"),
-            reason.kind.name()
-        ));
-        print_reason(reason, run, style, if is_last { "     " } else { "│    " }, output);
+        let (branch, indent) = branch(is_last);
+        output.line(&format!("{branch} {} {}", output.paint("31", "✗"), reason.kind.name()));
+        print_reason(reason, run, style, indent, output);
     }
+}
+
+/// Returns the mark before an entry of the tree, and the indent of the lines below it.
+fn branch(is_last: bool) -> (&'static str, &'static str) {
+    if is_last { ("└─", "     ") } else { ("├─", "│    ") }
 }
 
 /// Prints a reason and, below it, why the regions that it names have their labels, each cause once. Every line begins

@@ -61,6 +61,8 @@ impl Trial<'_> {
         let found = search.found;
         let mut sets: Vec<Vec<&Candidate>> =
             found.iter().map(|set| set.iter().filter_map(|index| candidates.get(*index)).collect()).collect();
+        // The harm of a set is that of its most harmful statement. Of equally harmful sets, the smallest one comes
+        // first.
         sets.sort_by_key(|set| (set.iter().map(|one| one.harm.rank).max(), set.len()));
         (sets, is_complete)
     }

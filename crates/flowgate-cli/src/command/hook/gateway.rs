@@ -117,29 +117,13 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Vec<
             );
         }
     };
-    // The questions to the gateway, one for each name that the tool may have in requests; and the reason why the call
-    // does not run if the gateway knows no such call.
-    let (questions, unknown) = match call {
-        AgentCall::OfModel { id: None, .. } if !must_be_equal => {
-            return Err(
-                "the event states no id of the call, so the gateway cannot be asked about it; use a version of Codex \
-                 whose hooks state `tool_use_id`"
-                    .to_owned(),
-            );
-        }
-        AgentCall::OfModel { id, names, arguments } => {
-            let question = |name| json!({"id": id, "tool": name, "arguments": arguments});
-            (names.iter().map(question).collect(), UNKNOWN)
-        }
-        AgentCall::OfProgram(Some(call)) => (vec![call.question()], UNKNOWN_IN_PROGRAM),
-        AgentCall::OfProgram(None) => return Err(NOT_OF_PROGRAMS.to_owned()),
-    };
+    let (questions, unknown) = questions_about(call, must_be_equal)?;
     let mut output = Console::standard(Color::Never, ProgressMode::Never);
     let failed = |why| format!("the gateway cannot be asked about this call, so the call is denied: {why}");
     let gateway = GatewayClient::for_hook(address, options, &mut output).map_err(|error| failed(error.0))?;
     let mut found: Result<Vec<StatedLabel>, String> = Err(unknown.to_owned());
-    for asked in questions {
-        let report = gateway.post(ROUTE, &asked).map_err(|error| failed(error.into_sentence()))?;
+    for question in questions {
+        let report = gateway.post(ROUTE, &question).map_err(|error| failed(error.into_sentence()))?;
         found = match (found, read_report(&report, must_be_equal, unknown)) {
             // Several handed-over calls can be this call. If the label of one of them is not known, their join is not
             // known either.
@@ -150,6 +134,28 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Vec<
         };
     }
     found
+}
+
+/// Returns the questions to the gateway about a call, one for each name that the tool may have in requests; and the
+/// reason why the call does not run if the gateway knows no such call. `must_be_equal` is false if only the ids of
+/// calls can be compared.
+///
+/// # Errors
+/// If the gateway cannot be asked about this call.
+fn questions_about(call: AgentCall<'_>, must_be_equal: bool) -> Result<(Vec<Value>, &'static str), String> {
+    match call {
+        AgentCall::OfModel { id: None, .. } if !must_be_equal => Err(
+            "the event states no id of the call, so the gateway cannot be asked about it; use a version of Codex \
+             whose hooks state `tool_use_id`"
+                .to_owned(),
+        ),
+        AgentCall::OfModel { id, names, arguments } => {
+            let question = |name| json!({"id": id, "tool": name, "arguments": arguments});
+            Ok((names.iter().map(question).collect(), UNKNOWN))
+        }
+        AgentCall::OfProgram(Some(call)) => Ok((vec![call.question()], UNKNOWN_IN_PROGRAM)),
+        AgentCall::OfProgram(None) => Err(NOT_OF_PROGRAMS.to_owned()),
+    }
 }
 
 /// The reason why a call that the gateway does not know does not run.

@@ -69,31 +69,7 @@ pub(super) fn judge(
             Ok(HookAnswer::from_objections(HookEvent::UserPromptSubmit, objections))
         }
         HarnessEventKind::Call(tool_use) => {
-            replay(monitor, &log, None);
-            let call = trace_call(&tool_use, log.calls().len());
-            let own_name = [tool_use.tool.to_string()];
-            let reported = (settings.ask_gateway)(match &event.requested {
-                RequestedCall::OfModel(names) => AgentCall::OfModel {
-                    id: tool_use.id.as_deref(),
-                    names: if names.is_empty() { &own_name } else { names },
-                    arguments: &tool_use.arguments,
-                },
-                RequestedCall::OfProgram(call) => AgentCall::OfProgram(call.as_ref()),
-            });
-            let attribution = reported.attribution(monitor);
-            let judged = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
-            let mut answer = HookAnswer::from_verdict(&judged, monitor);
-            drop(judged);
-            if settings.is_watching {
-                monitor.record(TraceEntry::from(call), &attribution);
-            }
-            // If no person can be asked, a question is a denial.
-            if let Some(why) = settings.never_asks {
-                answer = answer.deny_question(why);
-            }
-            let answer = reported.stricter(answer);
-            log.append(logged_call(&answer, tool_use, settings.is_watching))?;
-            Ok(answer)
+            judge_call(monitor, &mut log, tool_use, &event.requested, settings)
         }
         HarnessEventKind::Output { tool_use, response, is_error } => {
             let number = match log.call_of(&tool_use) {
@@ -112,6 +88,43 @@ pub(super) fn judge(
             Ok(HookAnswer::from_objections(HookEvent::PostToolUse, objections))
         }
     }
+}
+
+/// Judges a call and records it, or its denial, in the file of its session. `requested` is how the agent's requests to
+/// the model spell the call.
+fn judge_call(
+    monitor: &mut Monitor,
+    log: &mut SessionLog,
+    tool_use: ToolUse,
+    requested: &RequestedCall,
+    settings: &LogSettings<'_>,
+) -> Result<HookAnswer, String> {
+    replay(monitor, log, None);
+    let call = trace_call(&tool_use, log.calls().len());
+    let own_name = [tool_use.tool.to_string()];
+    let reported = (settings.ask_gateway)(match requested {
+        RequestedCall::OfModel(names) => AgentCall::OfModel {
+            id: tool_use.id.as_deref(),
+            names: if names.is_empty() { &own_name } else { names },
+            arguments: &tool_use.arguments,
+        },
+        RequestedCall::OfProgram(call) => AgentCall::OfProgram(call.as_ref()),
+    });
+    let attribution = reported.attribution(monitor);
+    let judged = monitor.judge_entry(TraceEntry::from(call.clone()), attribution.clone());
+    let mut answer = HookAnswer::from_verdict(&judged, monitor);
+    // Drops the permit, if there is one: the monitor withdraws the judged call, so `record` can add it below.
+    drop(judged);
+    if settings.is_watching {
+        monitor.record(TraceEntry::from(call), &attribution);
+    }
+    // If no person can be asked, a question is a denial.
+    if let Some(why) = settings.never_asks {
+        answer = answer.deny_question(why);
+    }
+    let answer = reported.stricter(answer);
+    log.append(logged_call(&answer, tool_use, settings.is_watching))?;
+    Ok(answer)
 }
 
 /// Handles the start of a session. If its file is new, records the start in it, and deletes old files of the agent

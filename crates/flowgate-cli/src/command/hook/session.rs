@@ -90,6 +90,7 @@ pub(super) fn objections(monitor: &mut Monitor, entry: TraceEntry) -> Result<Opt
         )));
     }
     let label = monitor.trace().event(event).map(|event| event.label);
+    // If the policy gives `model` no clearance, the model may receive every label.
     let is_cleared = monitor
         .clearance("model")
         .is_none_or(|clearance| label.is_some_and(|label| label.flows_to(&clearance)));

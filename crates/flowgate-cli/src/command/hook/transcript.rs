@@ -93,7 +93,11 @@ impl Transcript {
                 }
                 // Entries of one file remain in order, even if their times do not: each has at least the time of the
                 // one before.
-                time = text_field(entry, "timestamp").map_or(time.clone(), |now| time.max(now.to_owned()));
+                if let Some(written) = text_field(entry, "timestamp")
+                    && written > time.as_str()
+                {
+                    time = written.to_owned();
+                }
                 let events = read_entry(entry, &entry_ids).map_err(|problem| {
                     format!("{}: line {number} of the transcript: {problem}", path.display())
                 })?;

@@ -71,8 +71,10 @@ impl ScannedServers {
         let list = json!({"mcpServers": {&server.name: server.usual_entry(root)}}).to_string();
         let read = mcp::read(&list, folder, &|name| {
             // A server that is not started needs no values of variables, which may be secrets.
-            let unused = (!expands).then(String::new);
-            unused.or_else(|| folder_variable(path, name)).or_else(|| std::env::var(name).ok())
+            if !expands {
+                return Some(String::new());
+            }
+            folder_variable(path, name).or_else(|| std::env::var(name).ok())
         });
         let at = |why: &str| format!("{}: {why}", escaping::line(&path.display().to_string()));
         match read {

@@ -72,8 +72,7 @@ impl ToolSources {
             let folder = Path::new(path).parent().unwrap_or(Path::new(""));
             let servers = mcp::read(text, folder, &|name| {
                 // A server that is not started needs no values of variables, which may be secrets.
-                let unused = (!expands).then(String::new);
-                unused.or_else(|| std::env::var(name).ok())
+                if expands { std::env::var(name).ok() } else { Some(String::new()) }
             });
             self.servers.extend(servers.map_err(|error| InputError(format!("{path}: {error}")))?);
             return Ok(());
@@ -113,13 +112,13 @@ impl ToolSources {
 /// system messages and of its fields `system` and `instructions`.
 fn instructions(request: &Value) -> Vec<String> {
     let messages = ["messages", "input"].into_iter().filter_map(|key| request.get(key)?.as_array()).flatten();
-    let of_role = messages.filter(|message| {
+    let system_messages = messages.filter(|message| {
         matches!(message.get("role").and_then(Value::as_str), Some("system" | "developer"))
     });
-    let contents = of_role.filter_map(|message| message.get("content"));
+    let contents = system_messages.filter_map(|message| message.get("content"));
     // Some APIs have the instructions in a field of the request.
-    let top = ["system", "instructions"].into_iter().filter_map(|key| request.get(key));
-    let texts = contents.chain(top).flat_map(|content| match content {
+    let fields = ["system", "instructions"].into_iter().filter_map(|key| request.get(key));
+    let texts = contents.chain(fields).flat_map(|content| match content {
         Value::String(text) => vec![text.clone()],
         Value::Array(blocks) => {
             let texts = blocks.iter().filter_map(|block| block.get("text")?.as_str());

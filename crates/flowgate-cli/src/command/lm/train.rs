@@ -22,25 +22,8 @@ const SAVED_STEPS: usize = 100;
 pub(super) fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, InputError> {
     let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
     let folder = options.folder.as_path();
-    let mut trainer = if folder.join("training.json").exists() {
-        Trainer::resume(folder).map_err(|error| failed(&error))?
-    } else {
-        let steps = usize::try_from(options.steps).unwrap_or(usize::MAX);
-        let settings = TrainingSettings {
-            shape: ModelShape::of_size(options.layers.into(), options.width.into()),
-            seed: options.seed,
-            steps,
-            batch: options.batch.into(),
-            ..TrainingSettings::default()
-        };
-        let corpus = Corpus::new(settings.seed);
-        let trainer = match &options.from {
-            Some(model) => Trainer::from_model(settings.for_trained_model(), model),
-            None => Trainer::new(settings, &corpus),
-        };
-        trainer.map_err(|error| failed(&error))?
-    };
-    trainer = trainer.on(options.device.processor).map_err(|error| failed(&error))?;
+    let trainer = resume_or_begin(options)?;
+    let mut trainer = trainer.on(options.device.processor).map_err(|error| failed(&error))?;
     let settings = trainer.settings().clone();
     let corpus = Corpus::new(settings.seed);
     output.line(&format!(
@@ -70,6 +53,30 @@ pub(super) fn train(options: &TrainArgs, output: &mut Console) -> Result<u8, Inp
         output.line(&format!("the model is in {}", target.display()));
     }
     Ok(0)
+}
+
+/// Continues the training in the folder of the options or, if the folder contains none, begins one: of a new model, or
+/// of the trained model that `--from` names.
+fn resume_or_begin(options: &TrainArgs) -> Result<Trainer, InputError> {
+    let failed = |error: &dyn std::fmt::Display| InputError(error.to_string());
+    let folder = options.folder.as_path();
+    if folder.join("training.json").exists() {
+        return Trainer::resume(folder).map_err(|error| failed(&error));
+    }
+    let steps = usize::try_from(options.steps).unwrap_or(usize::MAX);
+    let settings = TrainingSettings {
+        shape: ModelShape::of_size(options.layers.into(), options.width.into()),
+        seed: options.seed,
+        steps,
+        batch: options.batch.into(),
+        ..TrainingSettings::default()
+    };
+    let corpus = Corpus::new(settings.seed);
+    let trainer = match &options.from {
+        Some(model) => Trainer::from_model(settings.for_trained_model(), model),
+        None => Trainer::new(settings, &corpus),
+    };
+    trainer.map_err(|error| failed(&error))
 }
 
 /// Writes the state of the training to its folder, from which it can continue, and its losses as `losses.csv` and

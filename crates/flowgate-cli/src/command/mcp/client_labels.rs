@@ -68,7 +68,8 @@ impl ClientLabelFile {
             }
         }
         let label_names = monitor.to_names(&client_label);
-        if stored.flatten().as_ref() != Some(&label_names) {
+        let is_stored_already = stored.flatten().as_ref() == Some(&label_names);
+        if !is_stored_already {
             let text = format!("{:#}\n", json!({"seen": label_names}));
             private_files::replace(&self.path, &text).map_err(|error| self.access_error(&error))?;
         }

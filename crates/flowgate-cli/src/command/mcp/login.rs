@@ -67,13 +67,14 @@ fn start_runtime() -> Result<AsyncRuntime, InputError> {
 /// Logs the person in at the server of the options: shows the address of the issuer's login page, opens it in a browser
 /// if `opens_browser`, and waits for the outcome. Returns 1 if the login failed, otherwise 0.
 fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) -> Result<u8, InputError> {
-    let (settings, file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
+    let (settings, token_file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
     let runtime = start_runtime()?;
     let begun = runtime.spawn(Login::begin(settings, agent(TlsConfig::default())));
     let failed = |output: &mut Console, why: &str| {
         output.error(&format!("the login to {} failed: {why}", escaping::excerpt(&options.name, 40)));
         Ok(1)
     };
+    // `|| false`: nothing cancels the wait.
     let login = match begun.wait(BEGIN_TIMEOUT, &|| false) {
         Ok(Ok(login)) => login,
         Ok(Err(error)) => return failed(output, &error.to_string()),
@@ -85,16 +86,17 @@ fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) ->
     if opens_browser && stderr().is_terminal() {
         open_browser(login.address());
     }
-    let messages = complete(login, file.clone(), &runtime);
+    let messages = complete(login, token_file.clone(), &runtime);
     loop {
         match messages.recv_timeout(LOGIN_TIMEOUT) {
             Ok(LoginMessage::Note(note)) => output.note(&note),
             Ok(LoginMessage::Ended(Ok(()))) => break,
             Ok(LoginMessage::Ended(Err(why))) => return failed(output, &why),
+            // The time limit is over, or the task has ended without an outcome.
             Err(_) => return failed(output, "the login ended; try again"),
         }
     }
-    output.note(&format!("the tokens are in {}, which only you can read", file.path().display()));
+    output.note(&format!("the tokens are in {}, which only you can read", token_file.path().display()));
     output.line(&format!("logged in to {}", escaping::excerpt(&options.name, 40)));
     Ok(0)
 }

@@ -110,16 +110,26 @@ pub(super) fn print_text(
     for (method, total) in methods.iter().zip(&sum_by_method) {
         print_notes(method.name(), &total.attacks, output);
     }
-    // The lists of calls; `of` takes the calls of a list from the figures.
+    print_lists(sums, methods, options, output);
+}
+
+/// Prints the lists of calls that the options ask for, each list once for each suite and method.
+fn print_lists(
+    sums: &FiguresBySuite,
+    methods: &[ReplayMethod],
+    options: &ReplayOptions<'_>,
+    output: &mut Console,
+) {
+    let name = |method: usize| methods.get(method).map(|method| method.name()).unwrap_or_default();
     for list in listings(options).iter().filter(|list| list.is_wanted) {
         for ((suite, method), figures) in sums {
             let calls = (list.of)(figures);
             output.line("");
-            let count = match list.kind {
+            let sum = match list.kind {
                 "permitted" if figures.attacks.are_calls_unknown() => "not known".to_owned(),
                 _ => calls.values().sum::<usize>().to_string(),
             };
-            output.line(&format!("{suite}, {}: {}: {count}", name(*method), list.title));
+            output.line(&format!("{suite}, {}: {}: {sum}", name(*method), list.title));
             for (call, count) in calls {
                 let line = format!("{}: {}: {}", call.task, call.tool, call.why);
                 output.line(&format!("{count:>5}  {}", escaping::line(&line)));
@@ -135,23 +145,14 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
     let mut row = vec![escaping::line(suite), method.to_owned(), figures.runs.to_string()];
     if has_attacks {
         let attacks = &figures.attacks;
-        let unknown = "not known".to_owned();
         let calls_are_unknown = attacks.are_calls_unknown();
         let of_runs = |count: usize| format!("{count} of {}", attacks.runs);
-        let of_calls = |text: String| if calls_are_unknown { unknown.clone() } else { text };
+        let of_calls = |text: String| if calls_are_unknown { "not known".to_owned() } else { text };
         row.push(of_calls(format!("{} of {}", attacks.permitted, attacks.calls)));
         row.push(of_runs(attacks.stopped));
         row.push(of_calls(attacks.partly_passed.to_string()));
         row.push(of_calls(attacks.passed.to_string()));
-        // If it is unknown whether some attacks still succeed, the cell has the least and the greatest possible number.
-        row.push(match (attacks.runs, attacks.with_outcome, attacks.succeeded_unknown) {
-            (0, ..) => of_runs(0),
-            (_, 0, _) => unknown,
-            (_, _, 0) => of_runs(attacks.succeeded),
-            (_, _, more) => {
-                format!("{} to {} of {}", attacks.succeeded, attacks.succeeded + more, attacks.runs)
-            }
-        });
+        row.push(succeeding_cell(attacks));
     }
     row.push(format!("{} of {}", figures.benign_without_question, figures.benign_tasks));
     row.push(if figures.benign_tasks == 0 {
@@ -161,6 +162,19 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
     });
     row.push(format!("{} of {}", figures.benign_calls_asked, figures.benign_calls));
     row
+}
+
+/// Returns the cell about attacks that succeed. If it is unknown whether some attacks would succeed under the policy, the
+/// cell has the least and the greatest possible number.
+fn succeeding_cell(attacks: &AttackFigures) -> String {
+    let (least, runs) = (attacks.succeeded, attacks.runs);
+    if runs > 0 && attacks.with_outcome == 0 {
+        return "not known".to_owned();
+    }
+    if runs == 0 || attacks.succeeded_unknown == 0 {
+        return format!("{least} of {runs}");
+    }
+    format!("{least} to {} of {runs}", least + attacks.succeeded_unknown)
 }
 
 /// Prints notes about attacks that the columns do not show: those without a call of an acting tool, and those whose

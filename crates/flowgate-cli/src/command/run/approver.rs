@@ -53,9 +53,11 @@ impl EarlyDecision {
     /// `None` if `ask` is a different question, or if the decision has been used for all calls that it covers.
     fn for_further_call(&mut self, ask: &ApprovalRequest) -> Option<Decision> {
         let is_same = self.question.is_same_question_after_answers(ask);
-        // Subtracts one call if the question is the same, and otherwise none. `?` returns `None` if no call remains.
-        self.remaining = self.remaining.checked_sub(usize::from(is_same))?;
-        is_same.then_some(self.decision)
+        if !is_same || self.remaining == 0 {
+            return None;
+        }
+        self.remaining -= 1;
+        Some(self.decision)
     }
 }
 

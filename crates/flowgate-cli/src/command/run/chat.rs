@@ -123,7 +123,8 @@ impl TerminalChat<'_> {
             )));
         }
         match turn.ended {
-            // No turn ends with an open question here, since the person at the terminal is asked at once.
+            // A turn that ends because the model gave no answer has an error, which the caller prints. No turn ends with
+            // an open question here, since the person at the terminal is asked at once.
             None | Some(TurnEnd::Model | TurnEnd::Asked) => {}
             Some(TurnEnd::Steps) => {
                 self.terminal.error(
@@ -163,10 +164,10 @@ impl TerminalChat<'_> {
             }
             // A command is a slash followed only by lowercase letters, so that a message can begin with a path such as
             // `/etc/hosts`.
-            let word = text
+            let command = text
                 .strip_prefix('/')
                 .filter(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase()));
-            match (text, word) {
+            match (text, command) {
                 ("", _) => {}
                 (_, Some("help")) => self.terminal.print(HELP),
                 (_, Some("labels")) => self.print_labels(),

@@ -201,15 +201,7 @@ impl DelegationContext {
         // The label of the call that delegates the task. In the new conversation, the task carries this label.
         let task_label = self.shared.call_label.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let stores_version = self.shared.stores().recall(&mut monitor).map_err(|error| error.to_string())?;
-        // The key of the digests in this conversation. It is random, so that digests do not reveal guessable texts.
-        let mut key = [0_u8; 32];
-        getrandom::fill(&mut key).map_err(|error| error.to_string())?;
-        let settings = ConversationSettings::new(self.method, DigestKey::new(key));
-        let failed = |error: flowgate::monitor::PushError| error.to_string();
-        let mut conversation = Conversation::new(monitor, offered.to_vec(), settings).map_err(failed)?;
-        if let Some(instructions) = &member.instructions {
-            conversation.add_system_message(instructions.as_str().into()).map_err(failed)?;
-        }
+        let mut conversation = self.begin_conversation(member, offered, monitor)?;
         // What the agent needs for its steps: an observer, the models, and the approver that asks the person.
         let observed = Arc::new(ObservedChat::default());
         // `None`: the trace file has only the events of the chat itself.
@@ -265,6 +257,25 @@ impl DelegationContext {
             }
             Err(error) => unfinished_answer(&conversation, &error.to_string()),
         })
+    }
+
+    /// Creates the conversation with the agent `member`, which begins with the agent's instructions.
+    fn begin_conversation(
+        &self,
+        member: &AgentSpec,
+        offered: &[OfferedTool],
+        monitor: Monitor,
+    ) -> Result<Conversation, String> {
+        // The key of the digests in this conversation. It is random, so that digests do not reveal guessable texts.
+        let mut key = [0_u8; 32];
+        getrandom::fill(&mut key).map_err(|error| error.to_string())?;
+        let settings = ConversationSettings::new(self.method, DigestKey::new(key));
+        let failed = |error: flowgate::monitor::PushError| error.to_string();
+        let mut conversation = Conversation::new(monitor, offered.to_vec(), settings).map_err(failed)?;
+        if let Some(instructions) = &member.instructions {
+            conversation.add_system_message(instructions.as_str().into()).map_err(failed)?;
+        }
+        Ok(conversation)
     }
 }
 

@@ -64,21 +64,7 @@ fn screener(_options: &RunArgs, small: &Arc<dyn ChatModel>) -> Result<Arc<dyn Ch
 /// If the address, the key or the file of answers cannot be used, or if the options name no model and `--replay` is not
 /// given.
 fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>, InputError> {
-    let remote = match (name, &options.url) {
-        (Some(model), Some(url)) => {
-            let remote = RemoteModel::new(options.api, url, model)
-                .map_err(|error| InputError(format!("--url {url}: {error}")))?
-                // Each request repeats the chat so far, so the server can cache what it has read already.
-                .prompt_caching(true);
-            Some(match &options.key_from {
-                Some(variable) => {
-                    remote.key(key(variable)?.trim()).map_err(|error| InputError(error.to_string()))?
-                }
-                None => remote,
-            })
-        }
-        _ => None,
-    };
+    let remote = remote_model(options, name)?;
     if let Some(path) = &options.replay {
         let name = match remote {
             Some(remote) => remote.name().to_owned(),
@@ -102,6 +88,18 @@ fn model(options: &RunArgs, name: Option<&String>) -> Result<Arc<dyn ChatModel>,
         }
         None => Ok(Arc::new(remote)),
     }
+}
+
+/// Returns the model with this name at the address of the options; `None` if the name or the address is not given.
+fn remote_model(options: &RunArgs, name: Option<&String>) -> Result<Option<RemoteModel>, InputError> {
+    let (Some(model), Some(url)) = (name, &options.url) else { return Ok(None) };
+    let remote = RemoteModel::new(options.api, url, model)
+        .map_err(|error| InputError(format!("--url {url}: {error}")))?
+        // Each request repeats the chat so far, so the server can cache what it has read already.
+        .prompt_caching(true);
+    let Some(variable) = &options.key_from else { return Ok(Some(remote)) };
+    let remote = remote.key(key(variable)?.trim()).map_err(|error| InputError(error.to_string()))?;
+    Ok(Some(remote))
 }
 
 /// Returns the key of a model's server from the environment variable that an option such as `--key-from` names. A value

@@ -85,13 +85,14 @@ impl CardWriter {
         let _ = writeln!(text, "\n{title}");
     }
 
-    /// Appends a question to `text`, below its title. `quoted` has the excerpts that the card has quoted so far; an excerpt in it
-    /// is not quoted again. If `quoted` is `None`, quotes nothing, and leaves out the arguments of the call.
+    /// Appends a question to `text`, below its title. `quoted` has the excerpts that the card has quoted so far; an
+    /// excerpt in it is not quoted again. If `quoted` is `None`, quotes nothing, and leaves out the arguments of the
+    /// call.
     fn write_question<'a>(
         &self,
         text: &mut String,
         ask: &'a ApprovalRequest,
-        mut quoted: Option<&mut Vec<&'a Excerpt>>,
+        quoted: Option<&mut Vec<&'a Excerpt>>,
     ) {
         if quoted.is_some() {
             for line in escaping::json(&ask.arguments).lines() {
@@ -119,7 +120,17 @@ impl CardWriter {
                 );
             }
         }
-        // For each excerpt of the trace, how it concerns the call, and then the excerpt itself in quotation marks.
+        self.write_excerpts(text, ask, quoted);
+    }
+
+    /// Appends to `text`, for each excerpt of the trace that a question has, how the excerpt concerns the call, and then
+    /// the excerpt in quotation marks. `quoted` is as for [`Self::write_question`].
+    fn write_excerpts<'a>(
+        &self,
+        text: &mut String,
+        ask: &'a ApprovalRequest,
+        mut quoted: Option<&mut Vec<&'a Excerpt>>,
+    ) {
         for excerpt in &ask.excerpts {
             let location = escaping::line(&self.location(excerpt));
             let effect = self.effect(excerpt, &location);

@@ -112,11 +112,11 @@ fn launches(files: &mut [ScannedFile]) -> Vec<ServerLaunch> {
             // Each entry is read twice: with the values of its variables, to start the server, and in the form that a
             // person is shown. There, a variable of the environment is `${NAME}`, since its value can be a secret.
             let environment = |name: &str| std::env::var(name).ok();
-            let variable = |name: &str| folder_variable(&path, name).or_else(|| environment(name));
-            let names = |name: &str| {
+            let value_of = |name: &str| folder_variable(&path, name).or_else(|| environment(name));
+            let shown_value_of = |name: &str| {
                 folder_variable(&path, name).or_else(|| environment(name).map(|_| format!("${{{name}}}")))
             };
-            match (read(&variable), read(&names)) {
+            match (read(&value_of), read(&shown_value_of)) {
                 (Ok(spec), Ok(shown)) => {
                     match launches.iter_mut().find(|other| other.spec.is_reached_like(&spec)) {
                         Some(same) => same.entries.push((file, server)),

@@ -134,7 +134,7 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
     let counted =
         format!("{}, {}", plural(result.clients.len(), "client"), plural(servers().count(), "server"));
     if result.has_started {
-        let tools = |found: &ScannedServer| match &found.tools {
+        let unknown_tools = |found: &ScannedServer| match &found.tools {
             ServerTools::Listed(tools) => tools.iter().filter(|tool| is_unknown(&tool.traits)).count(),
             _ => 0,
         };
@@ -142,7 +142,7 @@ fn print_summary(result: &ScanResult, output: &mut Console) {
         output.line(&format!(
             "{counted}: {guarded} guarded; {} did not list tools; {} may do more than the name says",
             plural(unlisted, "server"),
-            plural(servers().map(tools).sum::<usize>(), "tool")
+            plural(servers().map(unknown_tools).sum::<usize>(), "tool")
         ));
     } else {
         let unknown = servers().filter(|found| is_unknown(&found.traits)).count();
@@ -227,26 +227,7 @@ fn sentence(client: &McpClient, combination: &Combination) -> String {
 /// Returns the result as JSON. It has no arguments of servers and no commands of hooks, which can have keys.
 pub(super) fn to_json(result: &ScanResult) -> Value {
     let clients = result.clients.iter().map(|client| {
-        let files = result.files.iter().filter(|found| found.file.client == *client).map(|found| {
-            json!({
-                "path": found.file.path.display().to_string(),
-                "scope": match found.file.scope {
-                    FileScope::User => "user",
-                    FileScope::Project => "project",
-                    FileScope::System => "system",
-                },
-                "servers": found.servers.iter().map(server_json).collect::<Vec<_>>(),
-                "hooks": found.hooks.len(),
-                "guarded_by_hook": found.has_guard(),
-                "hooks_that_fail_open": found.hooks.iter().filter(|hook| {
-                    found.effect_of(hook) == HookEffect::Guards && hook.fails_open()
-                }).count(),
-                "hook_gaps": found.hooks.iter().filter_map(|hook| match found.effect_of(hook) {
-                    HookEffect::Gap(gap) => Some(gap.description()),
-                    HookEffect::Guards | HookEffect::NotFlowgate => None,
-                }).collect::<Vec<_>>(),
-            })
-        });
+        let files = result.files.iter().filter(|found| found.file.client == *client).map(file_json);
         let finding = result.combinations.iter().find(|(of, _)| of == client).map(|(_, combination)| {
             json!({
                 "kind": match combination.kind { CombinationKind::Leaks => "leaks", CombinationKind::IsSteered => "steered" },
@@ -270,6 +251,28 @@ pub(super) fn to_json(result: &ScanResult) -> Value {
         .iter()
         .map(|unread| json!({"client": unread.client.id, "name": unread.name, "reason": unread.why}));
     json!({"clients": clients.collect::<Vec<_>>(), "not_read": unread.collect::<Vec<_>>()})
+}
+
+/// Returns a file of a client as JSON.
+fn file_json(found: &ScannedFile) -> Value {
+    json!({
+        "path": found.file.path.display().to_string(),
+        "scope": match found.file.scope {
+            FileScope::User => "user",
+            FileScope::Project => "project",
+            FileScope::System => "system",
+        },
+        "servers": found.servers.iter().map(server_json).collect::<Vec<_>>(),
+        "hooks": found.hooks.len(),
+        "guarded_by_hook": found.has_guard(),
+        "hooks_that_fail_open": found.hooks.iter().filter(|hook| {
+            found.effect_of(hook) == HookEffect::Guards && hook.fails_open()
+        }).count(),
+        "hook_gaps": found.hooks.iter().filter_map(|hook| match found.effect_of(hook) {
+            HookEffect::Gap(gap) => Some(gap.description()),
+            HookEffect::Guards | HookEffect::NotFlowgate => None,
+        }).collect::<Vec<_>>(),
+    })
 }
 
 /// Returns a server as JSON. The field `judged_by` says what the traits of the server are guessed from. The field

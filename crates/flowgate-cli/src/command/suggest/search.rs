@@ -99,9 +99,10 @@ impl ReplaySetup<'_> {
             };
             match self.answer(&changed, &replayed, call, &attacks_before) {
                 Ok((statements, new_policy)) => {
-                    let before = count(&replayed).1;
+                    let (_, stopped_before) = count(&replayed);
                     (changed, replayed) = (Arc::clone(&new_policy), self.replay_useful(&new_policy));
-                    let calls = before.saturating_sub(count(&replayed).1);
+                    let (_, stopped_now) = count(&replayed);
+                    let calls = stopped_before.saturating_sub(stopped_now);
                     found.accepted.push(Change { statements, calls });
                     // Calls of this kind that are left may need another change.
                     *attempt = 0;
@@ -113,22 +114,20 @@ impl ReplaySetup<'_> {
             }
         }
         // A later change can make an earlier one unneeded.
-        self.leave_out_unneeded(policy, &mut found.accepted, count(&replayed).1);
+        let (_, stopped_calls) = count(&replayed);
+        self.leave_out_unneeded(policy, &mut found.accepted, stopped_calls);
         // The least harmful change first; of equally harmful ones, the one that lets the most calls pass.
         found.accepted.sort_by_key(|change| {
             (change.statements.iter().map(|one| one.harm.rank).max(), usize::MAX - change.calls)
         });
         (found.runs_after, found.calls_after) = count(&replayed);
-        found.left = questions(&replayed)
-            .into_iter()
-            .map(|((tool, parts), calls)| {
-                let why = reasons.remove(&(tool.clone(), parts.clone()));
-                let why = why.unwrap_or_else(|| {
-                    format!("not tried: the search ends after {}", plural(MAX_CHANGES, "change"))
-                });
-                UnansweredQuestion { tool, parts, calls: calls.len(), why }
-            })
-            .collect();
+        for (kind, calls) in questions(&replayed) {
+            let why = reasons.remove(&kind).unwrap_or_else(|| {
+                format!("not tried: the search ends after {}", plural(MAX_CHANGES, "change"))
+            });
+            let (tool, parts) = kind;
+            found.left.push(UnansweredQuestion { tool, parts, calls: calls.len(), why });
+        }
         found
     }
 
@@ -142,8 +141,8 @@ impl ReplaySetup<'_> {
         self.runs.useful.iter().map(|run| self.replay(policy, run)).collect()
     }
 
-    /// Finds the least harmful statements that permit one call, and returns them with the changed policy. The call has
-    /// the index `index` in the useful run with the index `run`. `policy` is the policy with the changes so far, and
+    /// Finds the least harmful statements that permit the call with the indices `of_call`, and returns them with the
+    /// changed policy. `policy` is the policy with the changes so far, and
     /// `replayed` are the useful runs under it. `attacks_before` are the attacks under the policy without any change;
     /// under the returned policy, none of them does more.
     ///
@@ -153,30 +152,23 @@ impl ReplaySetup<'_> {
         self,
         policy: &Arc<Policy>,
         replayed: &[ReplayedRun],
-        (run, index): CallIndices,
+        of_call: CallIndices,
         attacks_before: &[ReplayedRun],
     ) -> Result<(Vec<Candidate>, Arc<Policy>), String> {
+        let (run, index) = of_call;
         // The indices come from `replayed`, so this error does not occur.
         let gone = || "the call is not in the run any more".to_owned();
         let (replayed, recorded) =
             (replayed.get(run).ok_or_else(gone)?, self.runs.useful.get(run).ok_or_else(gone)?);
         let call = replayed.calls.get(index).ok_or_else(gone)?;
-        // Whether a statement of the policy can remove a reason of this kind.
-        let can_be_lifted =
-            |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
-        if let Some(reason) = call.judgement.reasons.iter().find(|reason| !can_be_lifted(reason.kind)) {
-            return Err(match reason.kind {
-                ReasonKind::Rule => "a rule stops the call: only a change of the rule would permit it",
-                ReasonKind::AmbiguousTool => "the tool's pattern names no server: write `tool:SERVER/NAME`",
-                _ => "no statement of a policy can permit this call",
-            }
-            .to_owned());
+        if let Some(why) = why_not_permittable(call) {
+            return Err(why.to_owned());
         }
-        let mut of_call = candidates(call, replayed);
+        let mut candidates = candidates(call, replayed);
         // Candidates that need evidence are tried only if there are attacks on the tool. Otherwise, `held_back` says
         // why the first of them needs evidence.
         let (has_evidence, mut held_back) = (self.has_attack_on(&call.tool, attacks_before), None);
-        of_call.all.retain(|candidate| match &candidate.needs_evidence {
+        candidates.all.retain(|candidate| match &candidate.needs_evidence {
             Some(why) if !has_evidence => {
                 held_back.get_or_insert_with(|| why.clone());
                 false
@@ -195,7 +187,7 @@ impl ReplaySetup<'_> {
             index,
         };
         // The second result, whether the search was complete, is not needed: the first harmless set is used.
-        let (sets, _) = trial.smallest_sets(&of_call.all, &parts_of(call));
+        let (sets, _) = trial.smallest_sets(&candidates.all, &parts_of(call));
         let mut is_harmful = false;
         for set in sets {
             let Some(changed) = with_statements(policy, set.iter().map(|one| one.statement.as_str())) else {
@@ -208,7 +200,7 @@ impl ReplaySetup<'_> {
             }
             return Ok((set.into_iter().cloned().collect(), changed));
         }
-        Err(match (is_harmful, held_back, of_call.refused.first()) {
+        Err(match (is_harmful, held_back, candidates.refused.first()) {
             (true, ..) => "each change that would permit the call lets a recorded attack do more".to_owned(),
             (false, Some(why), _) => format!(
                 "one possible change is suggested only if recorded attacks on this tool show that the change lets none of them \
@@ -267,6 +259,17 @@ impl ReplaySetup<'_> {
             }
         }
     }
+}
+
+/// Returns why no statement of a policy can permit a call; `None` if statements can remove all reasons against it.
+fn why_not_permittable(call: &JudgedCall) -> Option<&'static str> {
+    let can_be_removed = |kind: ReasonKind| matches!(kind, ReasonKind::Requirement | ReasonKind::Undeclared);
+    let reason = call.judgement.reasons.iter().find(|reason| !can_be_removed(reason.kind))?;
+    Some(match reason.kind {
+        ReasonKind::Rule => "a rule stops the call: only a change of the rule would permit it",
+        ReasonKind::AmbiguousTool => "the tool's pattern names no server: write `tool:SERVER/NAME`",
+        _ => "no statement of a policy can permit this call",
+    })
 }
 
 /// Returns the number of runs with a call that is not permitted without a question, and the number of such calls.

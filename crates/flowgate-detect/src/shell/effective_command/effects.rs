@@ -57,31 +57,10 @@ impl EffectiveCommand<'_, '_> {
                 report(UnsafeCommandKind::RemoveAll, Error)
             }
             "chmod" => {
-                if self.any_argument(|text| {
-                    matches!(
-                        text,
-                        "777"
-                            | "0777"
-                            | "a+rwx"
-                            | "a=rwx"
-                            | "ugo+rwx"
-                            | "+rwx"
-                            | "o+w"
-                            | "a+w"
-                            | "666"
-                            | "0666"
-                    )
-                }) {
+                if self.any_argument(lets_everybody_write) {
                     report(UnsafeCommandKind::WorldWritable, Warning);
                 }
-                // With such a mode, the file runs with the rights of its owner (`u+s`, `4755`) or its group (`g+s`,
-                // `2755`). In the first of four octal digits, 4 is the bit for the owner and 2 the bit for the group.
-                if self.any_argument(|text| {
-                    matches!(text, "u+s" | "+s" | "g+s" | "ug+s")
-                        || text.len() == 4
-                            && text.starts_with(['2', '3', '4', '5', '6', '7'])
-                            && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'))
-                }) {
+                if self.any_argument(passes_rights_on) {
                     report(UnsafeCommandKind::Privilege, Error);
                 }
             }
@@ -236,6 +215,21 @@ impl EffectiveCommand<'_, '_> {
         let to_file = self.redirects.iter().any(|it| it.operator.contains('>') && test(&it.target.text));
         to_file || self.name == "tee" && self.any_argument(test)
     }
+}
+
+/// Returns whether a mode of `chmod` lets every user write to the file.
+fn lets_everybody_write(mode: &str) -> bool {
+    matches!(mode, "777" | "0777" | "a+rwx" | "a=rwx" | "ugo+rwx" | "+rwx" | "o+w" | "a+w" | "666" | "0666")
+}
+
+/// Returns whether with this mode of `chmod`, a program runs with the rights of its owner (`u+s`, `4755`) or its group
+/// (`g+s`, `2755`), whoever starts it.
+fn passes_rights_on(mode: &str) -> bool {
+    // In the first of four octal digits, 4 is the bit for the owner and 2 the bit for the group.
+    matches!(mode, "u+s" | "+s" | "g+s" | "ug+s")
+        || mode.len() == 4
+            && mode.starts_with(['2', '3', '4', '5', '6', '7'])
+            && mode.bytes().all(|digit| matches!(digit, b'0'..=b'7'))
 }
 
 /// Returns whether a path names a disk or a part of one.

@@ -24,31 +24,41 @@ impl Conversations {
         requested_name: Option<&str>,
         chat: &SentChat<'_>,
     ) -> Result<ConversationHandle, RequestError> {
-        let name = match requested_name {
-            Some(name) => name.to_owned(),
-            None => {
-                let longest = chat.longest_prefix().map(|prefix| stored_prefix(scope, &prefix));
-                let existing = match longest {
-                    // The chat has no earlier message of the model, so it begins a new conversation.
-                    None => None,
-                    Some(longest) => match self.store.find_cached_by_chat(&client.spec.name, &longest) {
-                        // The cache, which saves most queries, knows only the longest prefix of each conversation. The
-                        // database knows all prefixes.
-                        None => {
-                            let prefixes: Vec<String> = {
-                                let prefixes = chat.prefixes();
-                                prefixes.iter().map(|prefix| stored_prefix(scope, prefix)).collect()
-                            };
-                            self.store.find_by_chat(&client.spec.name, &prefixes).await?
-                        }
-                        cached => cached,
-                    },
-                };
-                // A new name also begins with the scope, so that only requests of the same virtual key find it.
-                existing.map_or_else(|| generate_name().map(|name| scope.to_owned() + &name), Ok)?
-            }
+        if let Some(name) = requested_name {
+            return Ok(self.find_by_name(client, name));
+        }
+        let name = match self.find_name_by_chat(client, scope, chat).await? {
+            Some(name) => name,
+            // A new name also begins with the scope, so that only requests of the same virtual key find it.
+            None => scope.to_owned() + &generate_name()?,
         };
         Ok(self.find_by_name(client, &name))
+    }
+
+    /// Returns the name of the conversation of `scope` whose history is the longest prefix of the chat; `None` if there
+    /// is none.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    async fn find_name_by_chat(
+        &self,
+        client: &ClientState,
+        scope: &str,
+        chat: &SentChat<'_>,
+    ) -> Result<Option<String>, RequestError> {
+        let longest = chat.longest_prefix().map(|prefix| stored_prefix(scope, &prefix));
+        // The chat has no earlier message of the model, so it begins a new conversation.
+        let Some(longest) = longest else { return Ok(None) };
+        // The cache, which saves most queries, knows only the longest prefix of each conversation. The database knows
+        // all prefixes.
+        if let Some(cached) = self.store.find_cached_by_chat(&client.spec.name, &longest) {
+            return Ok(Some(cached));
+        }
+        let prefixes: Vec<String> = {
+            let prefixes = chat.prefixes();
+            prefixes.iter().map(|prefix| stored_prefix(scope, prefix)).collect()
+        };
+        Ok(self.store.find_by_chat(&client.spec.name, &prefixes).await?)
     }
 
     /// Returns the handle of a client's conversation with this name, whether or not the database has the conversation.

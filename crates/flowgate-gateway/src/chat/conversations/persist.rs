@@ -48,8 +48,10 @@ impl Conversations {
             self.log.write(LogEvent::Upstream, &client.spec.name, fields, &sentence);
         }
         // A rejected request has no inputs, so there is no turn to store.
-        let is_empty = !session.has_unpersisted_inputs();
-        if is_empty && session.used_approvals.is_empty() && session.void_approvals.is_empty() {
+        let changes_nothing = !session.has_unpersisted_inputs()
+            && session.used_approvals.is_empty()
+            && session.void_approvals.is_empty();
+        if changes_nothing {
             // The conversation in memory equals the stored one, so it may stay in memory.
             locked.is_unsettled = false;
             return Ok(self.store.release_lease(&client.spec.name, handle.name()).await?);

@@ -194,28 +194,7 @@ impl ExtProcStream {
         let mut judged = None;
         let outcome = async {
             let share = routes.reserve_chat(text)?;
-            let decoded = self.received.client.decoder.decode(api, text);
-            let decoded = decoded.map_err(NotPermitted::because)?;
-            if decoded.previous_response.is_some() {
-                return Err(NotPermitted::because(EARLIER_ANSWER.to_owned()));
-            }
-            if !decoded.item_references.is_empty() {
-                return Err(NotPermitted::because(EARLIER_ITEM.to_owned()));
-            }
-            // The provider would run the tool without a judgement. On the model routes, the gateway itself runs the
-            // calls of such a tool; here, it only judges what the proxy passes on.
-            if !decoded.provider_tools.is_empty() {
-                return Err(NotPermitted::because(PROVIDER_TOOL.to_owned()));
-            }
-            let decoded = match &target {
-                Some(target) => decoded.addressed_to(target),
-                None => decoded,
-            };
-            // The API can lack a feature of the decoded request, which would be lost when the request is encoded again.
-            if let Some(feature) = api.unsupported_feature(&decoded.request) {
-                return Err(NotPermitted::because(format!("the request cannot be passed on: {feature}")));
-            }
-            let decoded = Arc::new(decoded);
+            let decoded = Arc::new(self.decode_request(api, target.as_ref(), text)?);
             judged = Some(HeldChat { chat: Arc::clone(&decoded), _share: share });
             routes.judge_chat(&self.received, &decoded, presence, &mut report).await
         };
@@ -226,6 +205,40 @@ impl ExtProcStream {
         let held = judged.ok_or(decoding_error)?;
         let body = api.encode_request(&held.chat.request, &held.chat.model, held.chat.stream);
         Ok((held, body.to_string().into_bytes()))
+    }
+
+    /// Decodes the body of a request. `target` is the model and the method in the address, in Gemini's API.
+    ///
+    /// # Errors
+    /// If the body cannot be decoded, has a part that this gateway cannot judge, or cannot be encoded again.
+    fn decode_request(
+        &self,
+        api: Api,
+        target: Option<&Target>,
+        text: &str,
+    ) -> Result<ReceivedRequest, NotPermitted> {
+        let decoded = self.received.client.decoder.decode(api, text);
+        let decoded = decoded.map_err(NotPermitted::because)?;
+        if decoded.previous_response.is_some() {
+            return Err(NotPermitted::because(EARLIER_ANSWER.to_owned()));
+        }
+        if !decoded.item_references.is_empty() {
+            return Err(NotPermitted::because(EARLIER_ITEM.to_owned()));
+        }
+        // The provider would run the tool without a judgement. On the model routes, the gateway itself runs the calls
+        // of such a tool; here, it only judges what the proxy passes on.
+        if !decoded.provider_tools.is_empty() {
+            return Err(NotPermitted::because(PROVIDER_TOOL.to_owned()));
+        }
+        let decoded = match target {
+            Some(target) => decoded.addressed_to(target),
+            None => decoded,
+        };
+        // The API can lack a feature of the decoded request, which would be lost when the request is encoded again.
+        if let Some(feature) = api.unsupported_feature(&decoded.request) {
+            return Err(NotPermitted::because(format!("the request cannot be passed on: {feature}")));
+        }
+        Ok(decoded)
     }
 
     /// Judges the body of an answer, and returns the body that the agent receives.
@@ -361,21 +374,23 @@ fn answer_stage(stage: Stage, headers: &HttpHeaders) -> Result<(Stage, CommonAns
         }
         Stage::Passes => Ok((Stage::Passes, CommonAnswer::default())),
         Stage::AwaitsAnswer(api, held) => {
+            // `get` returns an empty text for a header that is absent.
             let is_plain = matches!(headers.get("content-encoding"), Some("" | "identity"));
+            // A response that ends with its headers has no body to judge.
+            let has_readable_body = is_plain && !headers.end_of_stream;
             let media_type = headers.get("content-type").unwrap_or_default();
             let form = match media_type.split(';').next().unwrap_or_default().trim() {
                 "application/json" => Some(AnswerForm::Json),
                 "text/event-stream" => Some(AnswerForm::Events),
                 _ => None,
             };
-            // A response that ends with its headers has no body to judge.
-            match form.filter(|_| is_plain && !headers.end_of_stream) {
-                Some(form) => Ok((
+            match form {
+                Some(form) if has_readable_body => Ok((
                     Stage::AwaitsBody(api, held, form),
                     // The judged body may have another length.
                     CommonAnswer::without_headers(&["content-length"]),
                 )),
-                None => Err(RequestError::new(
+                _ => Err(RequestError::new(
                     StatusCode::BAD_GATEWAY,
                     "the answer of the model's server is neither JSON nor a stream of events, or is compressed: \
                      check which server the proxy asks",

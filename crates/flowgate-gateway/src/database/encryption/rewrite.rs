@@ -309,6 +309,7 @@ impl Rewriter<'_> {
             .iter()
             .map(|prefix| self.ring.keyed(DigestColumn::ChatPrefix, &client, prefix))
             .collect();
+        // The digests that are not stored in their keyed form yet, with that form.
         let changed: Vec<(&&str, &StoredDigest)> =
             prefixes.iter().zip(&keyed).filter(|(prefix, keyed)| **prefix != keyed.as_str()).collect();
         if new.is_none() && changed.is_empty() {
@@ -316,6 +317,7 @@ impl Rewriter<'_> {
         }
         // Locks the conversation: it is neither extended nor deleted until the end of this transaction.
         tx.execute("UPDATE conversations SET used = used WHERE id = ?1", &[id.into()]).await?;
+        // Whether a row of the turn was written.
         let mut is_changed = false;
         if let Some(new) = &new {
             let sql = "UPDATE turns SET inputs = ?1 WHERE conversation = ?2 AND number = ?3 AND inputs = ?4";

@@ -62,7 +62,8 @@ impl CheckpointThread {
                 reader.renew_read_transaction(!is_long);
                 // A long log restarts only if no write arrives during a checkpoint. Of four checkpoints, each is
                 // shorter than the one before, so that one of them probably meets this condition.
-                for _ in 0..if is_long { 4 } else { 1 } {
+                let checkpoints = if is_long { 4 } else { 1 };
+                for _ in 0..checkpoints {
                     // A failure is retried with the next request. A passive checkpoint neither waits for readers and
                     // writers nor delays them.
                     // The second column of the result is the number of pages in the log.

@@ -92,8 +92,10 @@ impl GatewayService {
         // Dropped when the client disconnects or the time is over: then the turn ends as soon as it can.
         let disconnect_guard = presence.disconnect_on_drop();
         let (sender, mut parts) = stream::reply_channel();
-        let (turn_guard, error_sender) = (presence.disconnect_on_drop(), sender.clone());
-        let (turn_time, answer) = (self.limits.turn_time, answer(presence, sender));
+        let turn_guard = presence.disconnect_on_drop();
+        let error_sender = sender.clone();
+        let turn_time = self.limits.turn_time;
+        let answer = answer(presence, sender);
         let mut work = Box::pin(async move {
             // Dropped with this future, so that the turn ends when its time is over, whether or not the stream is read.
             let _turn_guard = turn_guard;
@@ -134,34 +136,40 @@ impl GatewayService {
                 )),
             },
             Ok(Err(WorkError::Busy)) => {
-                let bound = GatewayBound {
-                    what: bound.what,
-                    effect: "a request was refused with 429",
-                    setting: bound.setting,
-                    advice: bound.advice,
-                    most: (bound.most)(&self.limits),
-                };
                 let message = "the gateway is overloaded: try again in a second";
-                Err(self.refuse(&bound, reply(StatusCode::TOO_MANY_REQUESTS, message)))
+                Err(self.refuse_busy(bound, reply(StatusCode::TOO_MANY_REQUESTS, message)))
             }
             Ok(Err(WorkError::Broken)) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, UNEXPECTED)),
+            // The time limit was exceeded.
             Err(_) => {
-                let bound = GatewayBound {
-                    what: "seconds for a turn of an agent",
-                    effect: "the turn was ended with 504",
-                    setting: Some("--turn-time"),
-                    advice: None,
-                    most: usize::try_from(self.limits.turn_time.as_secs()).unwrap_or(usize::MAX),
-                };
-                Err(self.refuse(
-                    &bound,
-                    reply(
-                        StatusCode::GATEWAY_TIMEOUT,
-                        "the turn exceeded the time limit of this gateway: ask for less in one turn",
-                    ),
-                ))
+                let message = "the turn exceeded the time limit of this gateway: ask for less in one turn";
+                Err(self.refuse_late(reply(StatusCode::GATEWAY_TIMEOUT, message)))
             }
         }
+    }
+
+    /// Reports that too many responses of the kind of `bound` are computed, and returns `reply`, marked as reported.
+    fn refuse_busy(&self, bound: &ResponseBound, reply: HttpReply) -> HttpReply {
+        let bound = GatewayBound {
+            what: bound.what,
+            effect: "a request was refused with 429",
+            setting: bound.setting,
+            advice: bound.advice,
+            most: (bound.most)(&self.limits),
+        };
+        self.refuse(&bound, reply)
+    }
+
+    /// Reports that a turn exceeded its time limit, and returns `reply`, marked as reported.
+    fn refuse_late(&self, reply: HttpReply) -> HttpReply {
+        let bound = GatewayBound {
+            what: "seconds for a turn of an agent",
+            effect: "the turn was ended with 504",
+            setting: Some("--turn-time"),
+            advice: None,
+            most: usize::try_from(self.limits.turn_time.as_secs()).unwrap_or(usize::MAX),
+        };
+        self.refuse(&bound, reply)
     }
 }
 

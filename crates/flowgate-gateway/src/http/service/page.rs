@@ -66,6 +66,7 @@ impl GatewayService {
             // The remaining route is `Session`: the page asks who is logged in.
             _ => approvals.session(headers),
         };
+        // A reply other than an error means that the request has shown a valid key or session.
         reply.inspect(|_| protect_connection(extensions))
     }
 }

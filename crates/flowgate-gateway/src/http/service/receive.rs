@@ -99,17 +99,8 @@ impl GatewayService {
                 continue;
             }
             let bytes = u32::try_from(data.len()).map_err(|_| busy_reply().close())?;
-            let more = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
-            read.held.merge(more.map_err(|_| {
-                let bound = GatewayBound {
-                    what: "bytes of all bodies that are read or evaluated",
-                    effect: "a request was refused with 503",
-                    setting: Some("--max-bodies"),
-                    advice: None,
-                    most: self.limits.bodies,
-                };
-                self.refuse(&bound, busy_reply().close())
-            })?);
+            let permits = Arc::clone(&self.bodies).try_acquire_many_owned(bytes);
+            read.held.merge(permits.map_err(|_| self.refuse_without_permits())?);
             if read.bytes.is_empty() {
                 // Reserves room for the declared length, so that the body need not be moved while it grows. The room is
                 // at most four times what has arrived, since a client can declare a length that it does not send.
@@ -120,21 +111,38 @@ impl GatewayService {
             read.bytes.extend_from_slice(&data);
         }
         if arrived > self.limits.body {
-            let detail = format!(
-                "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
-                self.limits.body
-            );
-            let bound = GatewayBound {
-                what: "bytes of one body",
-                effect: "a request was refused with 413",
-                setting: Some("--max-body"),
-                advice: None,
-                most: self.limits.body,
-            };
-            let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close();
-            return Err(self.refuse(&bound, reply));
+            return Err(self.refuse_too_large());
         }
         Ok(())
+    }
+
+    /// Reports that all bodies together have reached their limit, and returns the rejection of one more.
+    fn refuse_without_permits(&self) -> HttpReply {
+        let bound = GatewayBound {
+            what: "bytes of all bodies that are read or evaluated",
+            effect: "a request was refused with 503",
+            setting: Some("--max-bodies"),
+            advice: None,
+            most: self.limits.bodies,
+        };
+        self.refuse(&bound, busy_reply().close())
+    }
+
+    /// Reports that a body is larger than the limit on one body, and returns its rejection.
+    fn refuse_too_large(&self) -> HttpReply {
+        let detail = format!(
+            "the body is larger than {} bytes: send fewer messages, or start the server with a larger --max-body",
+            self.limits.body
+        );
+        let bound = GatewayBound {
+            what: "bytes of one body",
+            effect: "a request was refused with 413",
+            setting: Some("--max-body"),
+            advice: None,
+            most: self.limits.body,
+        };
+        let reply = HttpReply::detail(StatusCode::PAYLOAD_TOO_LARGE, &detail).close();
+        self.refuse(&bound, reply)
     }
 }
 

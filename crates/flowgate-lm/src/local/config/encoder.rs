@@ -178,14 +178,16 @@ fn modern(fields: Fields<'_>, layers: usize) -> Result<ModernShape, LoadError> {
     // Returns for a layer the base of its frequencies and its distance (`None` for global attention), by the kind that
     // the file states for it or, in older files, by its number.
     let of_layer = |layer: usize| {
-        match kinds.map(|kinds| kinds.get(layer).and_then(Value::as_str)) {
-        None => Ok(if layer.is_multiple_of(every) { global } else { local }),
-        Some(Some("full_attention")) => Ok(global),
-        Some(Some("sliding_attention")) => Ok(local),
-        Some(_) => Err(fields.error(format_args!(
-            "`layer_types` must have `full_attention` or `sliding_attention` for each of {layers} layers; use the unchanged file of a supported model"
-        ))),
-    }
+        let Some(kinds) = kinds else {
+            return Ok(if layer.is_multiple_of(every) { global } else { local });
+        };
+        match kinds.get(layer).and_then(Value::as_str) {
+            Some("full_attention") => Ok(global),
+            Some("sliding_attention") => Ok(local),
+            _ => Err(fields.error(format_args!(
+                "`layer_types` must have `full_attention` or `sliding_attention` for each of {layers} layers; use the unchanged file of a supported model"
+            ))),
+        }
     };
     let pooling = fields.text("classifier_pooling")?.unwrap_or("cls");
     if !matches!(pooling, "cls" | "mean") {

@@ -148,32 +148,40 @@ impl RotaryScaling {
                 Ok(Self::Llama3 { factor: scaling.number("factor", 1.0)?, low, high, original })
             }
             // `su` is the older name of `longrope`.
-            "longrope" | "su" => {
-                // The length of text of the training, in tokens.
-                let key = "original_max_position_embeddings";
-                let original = match scaling.optional_size(key, MAX_CONTEXT)? {
-                    Some(size) => size,
-                    None => fields.size(key, MAX_CONTEXT)?,
-                };
-                let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
-                // Such a model has different factors for long and for short texts. This decoder chooses the factors
-                // once, by the context and not by the length of each text, so that texts can share caches.
-                let is_long = *context > original;
-                *context = (*context).min(longest);
-                let list = if is_long { "long_factor" } else { "short_factor" };
-                #[expect(clippy::cast_precision_loss, reason = "contexts are small")]
-                let (longest, original) = (longest as f64, original as f64);
-                // The formula by which transformers computes a missing factor of the rotated vectors.
-                let magnitude = match scaling.get("attention_factor") {
-                    Some(_) => scaling.number("attention_factor", 1.0)?,
-                    None if longest <= original => 1.0,
-                    None => (1.0 + (longest / original).ln() / original.ln()).sqrt(),
-                };
-                Ok(Self::Factors { divisors: scaling.numbers(list, width / 2)?, magnitude })
-            }
+            "longrope" | "su" => Self::read_long(scaling, fields, width, context),
             _ => Err(fields.error(format_args!(
                 "`rope_scaling` of type `{kind}` is not supported; use a model with default, linear, llama3 or longrope"
             ))),
         }
+    }
+
+    /// Reads a `scaling` whose factors depend on the length of the text, with the parameters of [`read`](Self::read).
+    fn read_long(
+        scaling: Fields<'_>,
+        fields: Fields<'_>,
+        width: usize,
+        context: &mut usize,
+    ) -> Result<Self, LoadError> {
+        // The length of text of the training, in tokens.
+        let key = "original_max_position_embeddings";
+        let original = match scaling.optional_size(key, MAX_CONTEXT)? {
+            Some(size) => size,
+            None => fields.size(key, MAX_CONTEXT)?,
+        };
+        let longest = fields.size("max_position_embeddings", MAX_CONTEXT)?;
+        // Such a model has different factors for long and for short texts. This decoder chooses the factors once, by
+        // the context and not by the length of each text, so that texts can share caches.
+        let is_long = *context > original;
+        *context = (*context).min(longest);
+        let list = if is_long { "long_factor" } else { "short_factor" };
+        #[expect(clippy::cast_precision_loss, reason = "contexts are small")]
+        let (longest, original) = (longest as f64, original as f64);
+        // The formula by which transformers computes a missing factor of the rotated vectors.
+        let magnitude = match scaling.get("attention_factor") {
+            Some(_) => scaling.number("attention_factor", 1.0)?,
+            None if longest <= original => 1.0,
+            None => (1.0 + (longest / original).ln() / original.ln()).sqrt(),
+        };
+        Ok(Self::Factors { divisors: scaling.numbers(list, width / 2)?, magnitude })
     }
 }

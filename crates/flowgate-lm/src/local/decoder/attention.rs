@@ -120,16 +120,20 @@ impl SelfAttention {
             tensor.reshape((batch, time, heads, self.head_width))?.transpose(1, 2)
         };
         // Normalises the vectors of heads if the model has such norms, and rotates them if it has rotary positions.
-        let rotate = |tensor: Tensor, norm: Option<&Norm>| {
+        let normalize_and_rotate = |tensor: Tensor, norm: Option<&Norm>| {
             let tensor = match norm {
                 Some(norm) => norm.forward(&tensor, kernels)?,
                 None => tensor,
             };
-            run.angles.map_or_else(|| Ok(tensor.clone()), |angles| angles.rotate(&tensor, kernels))
+            match run.angles {
+                Some(angles) => angles.rotate(&tensor, kernels),
+                None => Ok(tensor),
+            }
         };
-        let queries = rotate(divide(queries, self.heads)?, self.query_norm.as_ref())?;
-        let keys = rotate(divide(keys, self.key_heads)?, self.key_norm.as_ref())?;
+        let queries = normalize_and_rotate(divide(queries, self.heads)?, self.query_norm.as_ref())?;
+        let keys = normalize_and_rotate(divide(keys, self.key_heads)?, self.key_norm.as_ref())?;
         let values = divide(values, self.key_heads)?;
+        // The keys and values of earlier tokens come first.
         let (keys, values) = match &before {
             Some(before) => {
                 (Tensor::cat(&[&before.keys, &keys], 2)?, Tensor::cat(&[&before.values, &values], 2)?)

@@ -64,20 +64,21 @@ impl KeyValueCache {
         if rest.is_empty() || first.length == 0 {
             return Ok(first.clone());
         }
-        // Stacks the rows of all caches for the layer `index`. `own` is this layer of the first cache.
-        let layer = |(index, own): (usize, &LayerCache)| {
+        // Rows are dimension 0 of all tensors.
+        let stack = |tensors: Vec<&Tensor>| Tensor::cat(&tensors, 0);
+        let mut stacked_layers = Vec::with_capacity(first.layers.len());
+        for (index, first_layer) in first.layers.iter().enumerate() {
+            // This layer of all caches.
             let layers: Vec<&LayerCache> =
                 caches.iter().filter_map(|cache| cache.layers.get(index)).collect();
-            let stack = |tensors: Vec<&Tensor>| Tensor::cat(&tensors, 0);
             let inputs: Vec<&Tensor> = layers.iter().filter_map(|layer| layer.inputs.as_ref()).collect();
-            Ok(LayerCache {
+            stacked_layers.push(LayerCache {
                 keys: stack(layers.iter().map(|layer| &layer.keys).collect())?,
                 values: stack(layers.iter().map(|layer| &layer.values).collect())?,
-                inputs: if own.inputs.is_some() { Some(stack(inputs)?) } else { None },
-            })
-        };
-        let layers = first.layers.iter().enumerate().map(layer).collect::<Result<_>>()?;
-        Ok(Self { layers, length: first.length })
+                inputs: if first_layer.inputs.is_some() { Some(stack(inputs)?) } else { None },
+            });
+        }
+        Ok(Self { layers: stacked_layers, length: first.length })
     }
 
     /// Returns the cache of the rows of the batch with the indices `rows`. When the other rows of a batch are finished,

@@ -65,7 +65,7 @@ pub async fn copy_accuracy(
     let half = 0.5_f64.ln();
     let mut found: BTreeMap<ExampleKind, CopyAccuracy> = BTreeMap::new();
     for example in (HELD_OUT..HELD_OUT + count).map(|number| corpus.example(number)) {
-        let kind = found.entry(example.kind()).or_default();
+        let accuracy = found.entry(example.kind()).or_default();
         let mut before = String::new();
         for (text, weight) in example.parts() {
             if *weight == VALUE {
@@ -74,11 +74,13 @@ pub async fn copy_accuracy(
                 let logprobs: Vec<f64> =
                     scores.iter().flat_map(|score| &score.tokens).map(|token| token.logprob).collect();
                 let likely = logprobs.iter().filter(|logprob| **logprob > half).count();
-                kind.values += 1;
-                kind.copied += usize::from(likely == logprobs.len());
-                kind.tokens += logprobs.len();
-                kind.likely_tokens += likely;
-                kind.loss -= logprobs.iter().sum::<f64>();
+                // The model copies a value if it would generate each of its tokens.
+                let is_copied = likely == logprobs.len();
+                accuracy.values += 1;
+                accuracy.copied += usize::from(is_copied);
+                accuracy.tokens += logprobs.len();
+                accuracy.likely_tokens += likely;
+                accuracy.loss -= logprobs.iter().sum::<f64>();
             }
             before.push_str(text);
         }

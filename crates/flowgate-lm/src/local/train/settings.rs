@@ -166,7 +166,10 @@ pub(super) fn initial_weights(shape: &DecoderConfig, seed: u64) -> Result<BTreeM
         let values: Vec<f32> = match deviation {
             // The sum of twelve uniform numbers is nearly normal, with mean 6 and standard deviation 1.
             Some(deviation) => (0..count)
-                .map(|_| (((0..12).map(|_| random.uniform()).sum::<f64>() - 6.0) * deviation) as f32)
+                .map(|_| {
+                    let normal = (0..12).map(|_| random.uniform()).sum::<f64>() - 6.0;
+                    (normal * deviation) as f32
+                })
                 .collect(),
             None => vec![1.0; count],
         };

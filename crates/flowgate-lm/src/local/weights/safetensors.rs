@@ -101,7 +101,8 @@ impl SafetensorsFolder {
         }
         for (tensor, name) in &index.weight_map {
             let location = opened.tensors.get(tensor);
-            if location.and_then(|location| opened.shards.get(location.shard)) != Some(&folder.join(name)) {
+            let shard = location.and_then(|location| opened.shards.get(location.shard));
+            if shard != Some(&folder.join(name)) {
                 let problem =
                     format_args!("is not in `{name}`, where the index expects it; download both files again");
                 return Err(LoadError::of_tensor(&index_file, tensor, problem));
@@ -264,7 +265,9 @@ fn location(
     let width = u64::try_from(data_type.size_in_bytes()).unwrap_or(u64::MAX);
     let needed =
         entry.shape.iter().try_fold(width, |bytes, &length| bytes.checked_mul(u64::try_from(length).ok()?));
-    if to.checked_sub(from).is_none() || to.checked_sub(from) != needed {
+    // The number of bytes that the entry states; `None` if the end is before the start.
+    let stated = to.checked_sub(from);
+    if stated.is_none() || stated != needed {
         return Err(wrong(&format_args!(
             "has the bytes {from} to {to}, which do not fit its shape {:?}, so the file is damaged; download it again",
             entry.shape

@@ -32,15 +32,10 @@ pub(super) async fn score(
         .get("tokens")
         .and_then(Value::as_array)
         .ok_or(Error::Unsupported("the server returned no `tokens` from `/tokenize`; update llama.cpp"))?;
-    let (ids, pieces): (Vec<u64>, Vec<Vec<u8>>) = listed
-        .iter()
-        .map(token)
-        .collect::<Option<Vec<_>>>()
-        .ok_or(Error::Unsupported(
-            "the server did not return the text of each token from `/tokenize`; update llama.cpp",
-        ))?
-        .into_iter()
-        .unzip();
+    let tokens = listed.iter().map(token).collect::<Option<Vec<_>>>().ok_or(Error::Unsupported(
+        "the server did not return the text of each token from `/tokenize`; update llama.cpp",
+    ))?;
+    let (ids, pieces): (Vec<u64>, Vec<Vec<u8>>) = tokens.into_iter().unzip();
     // The server reports the text of every token, so none is `None` here.
     let spelled: Vec<Option<&[u8]>> = pieces.iter().map(|piece| Some(piece.as_slice())).collect();
     let first = continuation_start(&spelled, continuation.as_bytes())?;

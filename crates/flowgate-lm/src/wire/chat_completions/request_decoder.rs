@@ -46,8 +46,11 @@ pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<Receiv
     if body.get("messages").is_none() {
         return body.field_error("messages", "is missing");
     }
-    let tools = body.objects("tools")?.filter_map(|tool| tool.and_then(|tool| read_tool(&tool)).transpose());
-    let mut tools = tools.collect::<Result<Vec<_>, _>>()?;
+    let mut tools: Vec<ToolSpec> = Vec::new();
+    for tool in body.objects("tools")? {
+        // A tool that the operator has dropped is `None`.
+        tools.extend(read_tool(&tool?)?);
+    }
     let provider_tools = read_web_search(&body, accepts_search)?;
     add_provider_tools(&body, &mut tools, &provider_tools)?;
     let (messages, sources) = read_messages(&body)?;
@@ -226,48 +229,48 @@ fn read_content(message: &ObjectFields<'_>) -> Result<Vec<Part>, WireError> {
     read_parts(message, &PARTS)
 }
 
-/// Decodes the content of a message: a string, or a list of parts. The second parameter is [`PARTS`] or
-/// [`PARTS_OF_USER`]: the known fields of a text, a refusal, an image and a file. If the content is absent or an empty
-/// string, the result is empty.
-fn read_parts(
-    message: &ObjectFields<'_>,
-    [text, refusal, image, file]: &[KnownFields; 4],
-) -> Result<Vec<Part>, WireError> {
+/// Decodes the content of a message: a string, or a list of parts, whose known fields are `known` ([`PARTS`] or
+/// [`PARTS_OF_USER`]). If the content is absent or an empty string, the result is empty.
+fn read_parts(message: &ObjectFields<'_>, known: &[KnownFields; 4]) -> Result<Vec<Part>, WireError> {
     match message.get("content") {
         None => return Ok(Vec::new()),
         Some(Json::Text(text)) if text.is_empty() => return Ok(Vec::new()),
         Some(Json::Text(text)) => return Ok(vec![Part::Text(text.clone().into_owned())]),
         Some(_) => {}
     }
-    let part = |part: Result<ObjectFields<'_>, WireError>| {
-        let part = part?;
-        match part.text("type")? {
-            "text" => {
-                part.reject_unsupported(text)?;
-                Ok(Part::Text(part.text("text")?.to_owned()))
-            }
-            // A refusal becomes a text, since `Part` has no variant for refusals.
-            "refusal" => {
-                part.reject_unsupported(refusal)?;
-                Ok(Part::Text(part.text("refusal")?.to_owned()))
-            }
-            "image_url" => {
-                part.reject_unsupported(image)?;
-                let image = part.object("image_url")?;
-                image.reject_unsupported(&IMAGE_URL)?;
-                parse_image_url(image.text("url")?).or_else(|problem| image.field_error("url", problem))
-            }
-            "file" => {
-                part.reject_unsupported(file)?;
-                let file = part.object("file")?;
-                file.reject_unsupported(&FILE)?;
-                let pdf = documents::parse_pdf(file.text("file_data")?);
-                pdf.map_or_else(|| file.field_error("file_data", documents::ONLY_PDF), Ok)
-            }
-            _ => part.field_error("type", UNKNOWN_PART),
+    message.objects("content")?.map(|part| read_part(&part?, known)).collect()
+}
+
+/// Decodes a part of a message. The second parameter has the known fields of a text, a refusal, an image and a file.
+fn read_part(
+    part: &ObjectFields<'_>,
+    [text, refusal, image, file]: &[KnownFields; 4],
+) -> Result<Part, WireError> {
+    match part.text("type")? {
+        "text" => {
+            part.reject_unsupported(text)?;
+            Ok(Part::Text(part.text("text")?.to_owned()))
         }
-    };
-    message.objects("content")?.map(part).collect()
+        // A refusal becomes a text, since `Part` has no variant for refusals.
+        "refusal" => {
+            part.reject_unsupported(refusal)?;
+            Ok(Part::Text(part.text("refusal")?.to_owned()))
+        }
+        "image_url" => {
+            part.reject_unsupported(image)?;
+            let image = part.object("image_url")?;
+            image.reject_unsupported(&IMAGE_URL)?;
+            parse_image_url(image.text("url")?).or_else(|problem| image.field_error("url", problem))
+        }
+        "file" => {
+            part.reject_unsupported(file)?;
+            let file = part.object("file")?;
+            file.reject_unsupported(&FILE)?;
+            let pdf = documents::parse_pdf(file.text("file_data")?);
+            pdf.map_or_else(|| file.field_error("file_data", documents::ONLY_PDF), Ok)
+        }
+        _ => part.field_error("type", UNKNOWN_PART),
+    }
 }
 
 /// Decodes an item of the field `tools`. `None` for a tool that is dropped: the provider would run it, and the

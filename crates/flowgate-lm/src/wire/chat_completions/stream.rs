@@ -109,9 +109,9 @@ impl StreamDecoder {
         if let Some(usage) = fields::non_null_child(&chunk, "usage") {
             self.assembly.completion.usage = read_usage(&usage.to_value());
         }
-        let choice = match fields::list(&chunk, "choices")
-            .ok_or(Error::Malformed("the field `choices` of an event is missing or is not a list"))?
-        {
+        let choices = fields::list(&chunk, "choices")
+            .ok_or(Error::Malformed("the field `choices` of an event is missing or is not a list"))?;
+        let choice = match choices {
             // The chunk contains only the usage.
             [] => return Ok(()),
             [choice] if choice.get("index").is_none_or(|index| index.to_value() == 0) => choice,

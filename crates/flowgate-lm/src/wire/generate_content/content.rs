@@ -147,6 +147,7 @@ impl ContentReader {
             is_empty = false;
             part.reject_unsupported(&PART_OF_USER)?;
             let has = |key: &str| part.get(key).is_some();
+            // A part has exactly one of these three fields.
             match (has("text"), has("inlineData"), has("functionResponse")) {
                 (true, false, false) if only_outputs => return part.field_error("text", NO_OUTPUT),
                 (true, false, false) => {

@@ -130,25 +130,8 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
                 encoded.push(json!({"role": "user", "parts": encode_parts(parts)}));
             }
             Message::Assistant { text, calls, thoughts } => {
-                let readable: Vec<&ReasoningPart> =
-                    thoughts.iter().filter(|thought| thought.is_readable_by(model)).collect();
-                let mut parts: Vec<Value> =
-                    readable.iter().filter_map(|thought| signed_thought(thought)).collect();
-                parts.extend(text_part(text, &readable));
-                parts.extend(calls.iter().enumerate().map(|(index, call)| call_part(call, index, &readable)));
-                // A model that requires a signature on the first call receives a placeholder if there is none.
-                let first_call = parts.iter_mut().find(|part| part.get("functionCall").is_some());
-                if let Some(first_call) = first_call.filter(|_| requires_signatures(model))
-                    && first_call.get("thoughtSignature").is_none()
-                {
-                    put(first_call, "thoughtSignature", NO_SIGNATURE);
-                }
-                // Servers accept no content without parts.
-                if parts.is_empty() {
-                    parts.push(json!({"text": ""}));
-                }
+                encoded.push(json!({"role": "model", "parts": model_parts(text, calls, thoughts, model)}));
                 calls_so_far.extend(calls);
-                encoded.push(json!({"role": "model", "parts": parts}));
             }
             Message::Tool { call_id, content, is_error } => {
                 // The format requires the name of the tool, which the call has. If several calls have this id, the
@@ -168,6 +151,28 @@ fn contents(messages: &[Message], model: &str) -> Vec<Value> {
         encoded.push(json!({"role": "user", "parts": outputs}));
     }
     encoded
+}
+
+/// Encodes the parts of a message of the model, at least one: the reasoning that `model` can read, the text and the
+/// calls.
+fn model_parts(text: &str, calls: &[ToolCall], thoughts: &[ReasoningPart], model: &str) -> Vec<Value> {
+    let readable: Vec<&ReasoningPart> =
+        thoughts.iter().filter(|thought| thought.is_readable_by(model)).collect();
+    let mut parts: Vec<Value> = readable.iter().filter_map(|thought| signed_thought(thought)).collect();
+    parts.extend(text_part(text, &readable));
+    parts.extend(calls.iter().enumerate().map(|(index, call)| call_part(call, index, &readable)));
+    // A model that requires a signature on the first call receives a placeholder if there is none.
+    let first_call = parts.iter_mut().find(|part| part.get("functionCall").is_some());
+    if let Some(first_call) = first_call.filter(|_| requires_signatures(model))
+        && first_call.get("thoughtSignature").is_none()
+    {
+        put(first_call, "thoughtSignature", NO_SIGNATURE);
+    }
+    // Servers accept no content without parts.
+    if parts.is_empty() {
+        parts.push(json!({"text": ""}));
+    }
+    parts
 }
 
 /// Encodes a part of the reasoning as the server sent it, with its signature. `None` if the part has no signature of

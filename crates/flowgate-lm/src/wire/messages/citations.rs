@@ -251,27 +251,32 @@ impl SentDocuments {
         text: &str,
         reported: &[ReportedPiece],
     ) -> Vec<CitedPiece> {
-        // `searched` is the number of bytes of documents that were searched, and `shown` that of the texts that the
-        // client receives with the citations; `end` is the end of the last piece that was kept.
-        let (mut pieces, mut searched, mut shown, mut end) = (Vec::<CitedPiece>::new(), 0_usize, 0_usize, 0);
+        let mut pieces: Vec<CitedPiece> = Vec::new();
+        // The number of bytes of documents that were searched, and that of the texts that the client receives with the
+        // citations.
+        let (mut searched, mut shown) = (0_usize, 0_usize);
+        // The end of the last piece that was kept.
+        let mut end = 0;
         for piece in reported {
             let has_text = text.get(piece.start..piece.end).is_some_and(|text| !text.is_empty());
             // A piece without text is dropped, and so is one that overlaps the last piece that was kept.
             if !has_text || piece.start < end {
                 continue;
             }
-            let found = piece.citations.iter().filter_map(|reported| {
-                let document = self.document(citable, reported)?;
+            let mut citations: Vec<Citation> = Vec::new();
+            for reported in &piece.citations {
+                let Some(document) = self.document(citable, reported) else { continue };
                 searched = searched.saturating_add(document.size());
                 if searched > MAX_SEARCHED {
-                    return None;
+                    continue;
                 }
-                let citation = document.find(reported)?;
+                let Some(citation) = document.find(reported) else { continue };
                 // Each citation repeats the title of its document, which can be long.
                 shown = shown.saturating_add(citation.shown_texts().map(str::len).sum());
-                (shown <= MAX_PASSAGES).then_some(citation)
-            });
-            let citations: Vec<Citation> = found.collect();
+                if shown <= MAX_PASSAGES {
+                    citations.push(citation);
+                }
+            }
             if !citations.is_empty() {
                 end = piece.end;
                 pieces.push(CitedPiece { start: piece.start, end, citations });

@@ -37,19 +37,6 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     if !request.tools.is_empty() {
         put(&mut body, "tools", request.tools.iter().map(encode_tool).collect::<Vec<_>>());
     }
-    // The limit of one call per message is a field of `tool_choice`, which is therefore sent for `Auto` as well if
-    // there is such a limit.
-    let is_single = sampling.single_call && !request.tools.is_empty();
-    let mut choice = match &request.choice {
-        ToolChoice::Auto if is_single => json!({"type": "auto"}),
-        ToolChoice::Auto => Value::Null,
-        ToolChoice::Any => json!({"type": "any"}),
-        ToolChoice::None => json!({"type": "none"}),
-        ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
-    };
-    if is_single && request.choice != ToolChoice::None {
-        put(&mut choice, "disable_parallel_tool_use", true);
-    }
     let Reasoning { effort, thinking, display, .. } = &sampling.reasoning;
     let mut output = serde_json::Map::new();
     output.extend(effort.and_then(effort_name).map(|name| ("effort".to_owned(), json!(name))));
@@ -68,7 +55,7 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     });
     // The fields that the body has only if the request sets them.
     let others = [
-        ("tool_choice", Some(choice).filter(|choice| !choice.is_null())),
+        ("tool_choice", encode_choice(request)),
         ("thinking", thinking),
         ("output_config", output),
         ("temperature", sampling.temperature.map(Value::from)),
@@ -82,6 +69,25 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
         }
     }
     body
+}
+
+/// Encodes the field `tool_choice`: which tools the model may or must call, and whether it may call only one. `None` if
+/// the request leaves both to the server.
+fn encode_choice(request: &Request) -> Option<Value> {
+    // The limit of one call per message is a part of this field, which is therefore sent for `Auto` as well if there is
+    // such a limit.
+    let is_single = request.sampling.single_call && !request.tools.is_empty();
+    let mut choice = match &request.choice {
+        ToolChoice::Auto if is_single => json!({"type": "auto"}),
+        ToolChoice::Auto => return None,
+        ToolChoice::Any => json!({"type": "any"}),
+        ToolChoice::None => json!({"type": "none"}),
+        ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
+    };
+    if is_single && request.choice != ToolChoice::None {
+        put(&mut choice, "disable_parallel_tool_use", true);
+    }
+    Some(choice)
 }
 
 /// Encodes the field `thinking`, without `display`.

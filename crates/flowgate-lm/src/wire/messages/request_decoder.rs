@@ -217,31 +217,8 @@ fn read_message(
     message.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
     match message.text("role")? {
         "user" => read_user(message, messages, sources, documents),
-        // The text blocks of a message of the model are joined, and the order of text and calls is not kept. A message
-        // that a client sends back therefore equals the one that the model wrote, even if citations divided its text
-        // into blocks.
         "assistant" => {
-            let (mut text, mut calls) = (String::new(), Vec::new());
-            if let Some(Json::Text(content)) = message.get("content") {
-                content.as_ref().clone_into(&mut text);
-            } else {
-                for block in blocks(message, "content")? {
-                    let kind = block.text("type")?;
-                    if kind == "tool_use" {
-                        calls.push(read_call(&block)?);
-                    } else if matches!(kind, "thinking" | "redacted_thinking") {
-                        // The reasoning is dropped, so that a client cannot write text into it: the gateway has its own
-                        // copy of the reasoning.
-                        block.reject_unsupported(if kind == "thinking" { &THOUGHT } else { &REDACTED })?;
-                    } else if let Part::Text(part) = read_part(&block)? {
-                        text.push_str(&part);
-                    } else {
-                        return block
-                            .field_error("type", "is `image`, which an assistant message cannot contain");
-                    }
-                }
-            }
-            messages.push(Message::Assistant { text, calls, thoughts: Vec::new() });
+            messages.push(read_assistant(message)?);
             Ok(())
         }
         "system" => {
@@ -250,6 +227,34 @@ fn read_message(
         }
         _ => message.field_error("role", "is not `user`, `assistant` or `system`"),
     }
+}
+
+/// Decodes a message of the model. Its text blocks are joined, and the order of text and calls is not kept: a message
+/// that a client sends back therefore equals the one that the model wrote, even if citations divided its text into
+/// blocks.
+fn read_assistant(message: &ObjectFields<'_>) -> Result<Message, WireError> {
+    let (mut text, mut calls) = (String::new(), Vec::new());
+    if let Some(Json::Text(content)) = message.get("content") {
+        content.as_ref().clone_into(&mut text);
+        return Ok(Message::Assistant { text, calls, thoughts: Vec::new() });
+    }
+    for block in blocks(message, "content")? {
+        match block.text("type")? {
+            "tool_use" => calls.push(read_call(&block)?),
+            // The reasoning is dropped, so that a client cannot write text into it: the gateway has its own copy of the
+            // reasoning.
+            "thinking" => block.reject_unsupported(&THOUGHT)?,
+            "redacted_thinking" => block.reject_unsupported(&REDACTED)?,
+            _ => {
+                let Part::Text(part) = read_part(&block)? else {
+                    return block
+                        .field_error("type", "is `image`, which an assistant message cannot contain");
+                };
+                text.push_str(&part);
+            }
+        }
+    }
+    Ok(Message::Assistant { text, calls, thoughts: Vec::new() })
 }
 
 /// Decodes a message of the user and appends the result to `messages`. In this format, a message of the user can also
@@ -277,31 +282,33 @@ fn read_user(
     let mut pending = Vec::new();
     let blocks = blocks(message, "content")?;
     for block in &blocks {
-        let kind = block.text("type")?;
-        if matches!(kind, "document" | "search_result") {
-            let parts = match kind {
-                "document" => read_document(block, &DOCUMENT_OF_USER, documents)?,
-                _ => vec![read_search_result(block, &SEARCH_RESULT_OF_USER, documents)?],
-            };
-            let source = documents::source_of(block, message_source)?;
-            pending.extend(parts.into_iter().map(|part| (part, source)));
-            continue;
+        match block.text("type")? {
+            "document" => {
+                let parts = read_document(block, &DOCUMENT_OF_USER, documents)?;
+                let source = documents::source_of(block, message_source)?;
+                pending.extend(parts.into_iter().map(|part| (part, source)));
+            }
+            "search_result" => {
+                let part = read_search_result(block, &SEARCH_RESULT_OF_USER, documents)?;
+                pending.push((part, documents::source_of(block, message_source)?));
+            }
+            "tool_result" => {
+                if !pending.is_empty() {
+                    push(messages, std::mem::take(&mut pending));
+                }
+                block.reject_unsupported(&RESULT)?;
+                messages.push(Message::Tool {
+                    call_id: block.text("tool_use_id")?.to_owned(),
+                    content: read_parts(block, "content", documents)?,
+                    is_error: Some(block.flag("is_error")?),
+                });
+            }
+            // A text or an image; a block of any other type is an error.
+            _ => {
+                let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
+                pending.push((part, block.source()?.or(message_source)));
+            }
         }
-        // A text or an image; a block of any other type is an error.
-        if kind != "tool_result" {
-            let part = read_part_with(block, &TEXT_OF_USER, &IMAGE_OF_USER)?;
-            pending.push((part, block.source()?.or(message_source)));
-            continue;
-        }
-        if !pending.is_empty() {
-            push(messages, std::mem::take(&mut pending));
-        }
-        block.reject_unsupported(&RESULT)?;
-        messages.push(Message::Tool {
-            call_id: block.text("tool_use_id")?.to_owned(),
-            content: read_parts(block, "content", documents)?,
-            is_error: Some(block.flag("is_error")?),
-        });
     }
     // A message without blocks becomes a message without parts.
     if !pending.is_empty() || blocks.is_empty() {

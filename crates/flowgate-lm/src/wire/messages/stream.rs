@@ -54,7 +54,7 @@ pub fn encode_stream(
     let mut events = vec![event("message_start", json!({"message": message})), event("ping", json!({}))];
     let mut index = 0_u64;
     // Adds the events of a content block, which begins as `begin` and is completed by `deltas`.
-    let mut block = |begin: Value, deltas: Vec<Value>| {
+    let mut block = |(begin, deltas): (Value, Vec<Value>)| {
         events.push(event("content_block_start", json!({"index": index, "content_block": begin})));
         for delta in deltas {
             events.push(event("content_block_delta", json!({"index": index, "delta": delta})));
@@ -62,33 +62,12 @@ pub fn encode_stream(
         events.push(event("content_block_stop", json!({"index": index})));
         index += 1;
     };
-    // Adds the block of the text, if there is a text, or the blocks of a text with citations.
-    let text = |block: &mut dyn FnMut(Value, Vec<Value>)| {
-        let text_delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
-        let begin = || json!({"type": "text", "text": ""});
-        if completion.citations.is_empty() {
-            if !completion.text.is_empty() {
-                block(begin(), written.iter().map(text_delta).collect());
-            }
-            return;
-        }
-        for (text, citations) in text_pieces(&completion.text, &completion.citations) {
-            let mut deltas: Vec<Value> = pieces(text).iter().map(text_delta).collect();
-            let cited = citations.iter().map(encode_citation);
-            deltas.extend(cited.map(|citation| json!({"type": "citations_delta", "citation": citation})));
-            block(begin(), deltas);
-        }
-    };
     // The blocks in their order: the reasoning before or after the text, then the calls.
-    if order == ReasoningOrder::AfterText {
-        text(&mut block);
-    }
-    for thought in &completion.thoughts {
-        let (begin, deltas) = thought_events(thought);
-        block(begin, deltas);
-    }
-    if order == ReasoningOrder::First {
-        text(&mut block);
+    let thoughts = completion.thoughts.iter().map(thought_events);
+    let text = text_events(completion, written).into_iter();
+    match order {
+        ReasoningOrder::First => thoughts.chain(text).for_each(&mut block),
+        ReasoningOrder::AfterText => text.chain(thoughts).for_each(&mut block),
     }
     for call in &completion.calls {
         // Arguments that are a JSON object are sent exactly as the model wrote them; others are wrapped in an object.
@@ -97,7 +76,7 @@ pub fn encode_stream(
         let json = if is_object { call.arguments.clone() } else { object.to_string() };
         let delta = |piece: &&str| json!({"type": "input_json_delta", "partial_json": piece});
         let begin = json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}});
-        block(begin, pieces(&json).iter().map(delta).collect());
+        block((begin, pieces(&json).iter().map(delta).collect()));
     }
     let mut delta = json!({"stop_reason": stop_reason(completion.stop), "stop_sequence": null});
     if let Some(results) = head.tools.safeguard_results(&completion.calls) {
@@ -110,6 +89,27 @@ pub fn encode_stream(
     events.push(event("message_delta", json!({"delta": delta, "usage": usage})));
     events.push(event("message_stop", json!({})));
     events
+}
+
+/// Returns the blocks of the text, each as it begins in a stream, with the deltas that complete it: none without a text,
+/// and several for a text with citations. `written` are the pieces of a text without citations.
+fn text_events(completion: &Completion, written: &[&str]) -> Vec<(Value, Vec<Value>)> {
+    let text_delta = |piece: &&str| json!({"type": "text_delta", "text": piece});
+    let begin = || json!({"type": "text", "text": ""});
+    if completion.citations.is_empty() {
+        if completion.text.is_empty() {
+            return Vec::new();
+        }
+        return vec![(begin(), written.iter().map(text_delta).collect())];
+    }
+    let mut blocks = Vec::new();
+    for (text, citations) in text_pieces(&completion.text, &completion.citations) {
+        let mut deltas: Vec<Value> = pieces(text).iter().map(text_delta).collect();
+        let cited = citations.iter().map(encode_citation);
+        deltas.extend(cited.map(|citation| json!({"type": "citations_delta", "citation": citation})));
+        blocks.push((begin(), deltas));
+    }
+    blocks
 }
 
 /// Returns the block with which a part of the reasoning begins in a stream, and the deltas that complete it.

@@ -25,35 +25,7 @@ pub(super) fn read_item(
     sources: &mut Sources,
 ) -> Result<(), WireError> {
     match item.optional_text("type")? {
-        None | Some("message") => {
-            // Only the parts of a user's message may declare their provenance.
-            let is_user = item.text("role")? == "user";
-            item.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
-            let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
-            messages.push(match item.text("role")? {
-                "system" | "developer" => Message::System(parts),
-                "user" => {
-                    sources.set(messages.len(), sources_of(item)?);
-                    Message::User(parts)
-                }
-                "assistant" => {
-                    let mut text = String::new();
-                    for part in parts {
-                        match part {
-                            Part::Text(piece) => text.push_str(&piece),
-                            _ => {
-                                return item.field_error(
-                                    "content",
-                                    "has an image or a file, which an assistant message cannot contain",
-                                );
-                            }
-                        }
-                    }
-                    Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
-                }
-                _ => return item.field_error("role", "is not `user`, `assistant`, `system` or `developer`"),
-            });
-        }
+        None | Some("message") => read_message(item, messages, sources)?,
         // The reasoning is dropped, so that a client cannot write text into it: the gateway has its own copy.
         Some("reasoning") => item.reject_unsupported(&THOUGHT)?,
         Some("function_call") => {
@@ -80,6 +52,42 @@ pub(super) fn read_item(
     Ok(())
 }
 
+/// Decodes a message, and adds it to `messages`. For a message of the user, also adds the declared provenance of its
+/// parts to `sources`.
+fn read_message(
+    item: &ObjectFields<'_>,
+    messages: &mut Vec<Message>,
+    sources: &mut Sources,
+) -> Result<(), WireError> {
+    // Only the parts of a user's message may declare their provenance.
+    let is_user = item.text("role")? == "user";
+    item.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
+    let parts = read_parts(item, "content", if is_user { &PARTS_OF_USER } else { &PARTS })?;
+    let message = match item.text("role")? {
+        "system" | "developer" => Message::System(parts),
+        "user" => {
+            sources.set(messages.len(), sources_of(item)?);
+            Message::User(parts)
+        }
+        "assistant" => {
+            let mut text = String::new();
+            for part in parts {
+                let Part::Text(piece) = part else {
+                    return item.field_error(
+                        "content",
+                        "has an image or a file, which an assistant message cannot contain",
+                    );
+                };
+                text.push_str(&piece);
+            }
+            Message::Assistant { text, calls: Vec::new(), thoughts: Vec::new() }
+        }
+        _ => return item.field_error("role", "is not `user`, `assistant`, `system` or `developer`"),
+    };
+    messages.push(message);
+    Ok(())
+}
+
 /// Decodes a reference to an item of an earlier answer, and adds it to `references`. Since an answer is one message of
 /// the chat, the references to its text and to its calls together become one message of the model. This message is
 /// empty: a caller that knows the answer puts the answer in its place, at the index that `references` has. A reference
@@ -100,8 +108,10 @@ pub(super) fn read_reference(
     }
     // If an earlier reference to the same answer has added the last message, this reference adds nothing.
     let last = references.iter().rev().find(|reference| reference.message.is_some());
-    let is_at_end = |reference: &&ItemReference| reference.message.map(|at| at + 1) == Some(messages.len());
-    if last.filter(is_at_end).is_some_and(|reference| reference.answer == answer) {
+    let is_last_message_of_answer = last.is_some_and(|reference| {
+        reference.message.map(|at| at + 1) == Some(messages.len()) && reference.answer == answer
+    });
+    if is_last_message_of_answer {
         return Ok(());
     }
     // A call belongs to the message of the model before it.
@@ -179,13 +189,13 @@ fn read_content(item: &ObjectFields<'_>, key: &str) -> Result<Vec<Part>, WireErr
     read_parts(item, key, &PARTS)
 }
 
-/// Decodes the parts in the field `key`: a text, or a list of texts, refusals, images and files. `text`, `refusal`,
-/// `image` and `file` are the known fields of parts of these kinds: [`PARTS`] or [`PARTS_OF_USER`]. An empty text has
+/// Decodes the parts in the field `key`: a text, or a list of texts, refusals, images and files. The last
+/// argument has the known fields of parts of these four kinds: it is [`PARTS`] or [`PARTS_OF_USER`]. An empty text has
 /// no parts.
 fn read_parts(
     item: &ObjectFields<'_>,
     key: &str,
-    [text, refusal, image, file]: &[KnownFields; 4],
+    [text_fields, refusal_fields, image_fields, file_fields]: &[KnownFields; 4],
 ) -> Result<Vec<Part>, WireError> {
     match item.get(key) {
         None => return item.field_error(key, "is missing"),
@@ -197,21 +207,21 @@ fn read_parts(
         let part = part?;
         match part.text("type")? {
             "input_text" | "output_text" => {
-                part.reject_unsupported(text)?;
+                part.reject_unsupported(text_fields)?;
                 Ok(Part::Text(part.text("text")?.to_owned()))
             }
             // A refusal becomes a text, since `Part` has no variant for refusals.
             "refusal" => {
-                part.reject_unsupported(refusal)?;
+                part.reject_unsupported(refusal_fields)?;
                 Ok(Part::Text(part.text("refusal")?.to_owned()))
             }
             "input_image" => {
-                part.reject_unsupported(image)?;
+                part.reject_unsupported(image_fields)?;
                 parse_image_url(part.text("image_url")?)
                     .or_else(|problem| part.field_error("image_url", problem))
             }
             "input_file" => {
-                part.reject_unsupported(file)?;
+                part.reject_unsupported(file_fields)?;
                 let pdf = documents::parse_pdf(part.text("file_data")?);
                 pdf.map_or_else(|| part.field_error("file_data", documents::ONLY_PDF), Ok)
             }

@@ -50,6 +50,7 @@ pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Receiv
         }
     }
     let (verbosity, format) = read_text_settings(&body)?;
+    // The model is offered each tool of the provider as a function, besides those of the client.
     let (mut functions, provider_tools) = (tools.take_specs(), tools.take_provider_tools());
     add_provider_tools(&body, &mut functions, &provider_tools)?;
     let request = Request {

@@ -198,9 +198,9 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
     }
     let mut completion = Completion::default();
     let mut refused = false;
-    for item in fields::list(body, "output")
-        .ok_or(Error::Malformed("the field `output` of the answer is missing or is not a list"))?
-    {
+    let items = fields::list(body, "output")
+        .ok_or(Error::Malformed("the field `output` of the answer is missing or is not a list"))?;
+    for item in items {
         match item_kind(item)? {
             OutputItemKind::Message => refused |= read_message(item, &mut completion.text)?,
             OutputItemKind::Call => {
@@ -221,13 +221,18 @@ pub fn decode_response(body: &Value) -> Result<Completion, Error> {
         }
     }
     completion.stop = read_stop_reason(body, refused, !completion.calls.is_empty())?;
+    completion.usage = read_usage(body);
+    correct_stop_reason(completion)
+}
+
+/// Decodes the token counts of an answer; a count that the answer does not state is 0.
+fn read_usage(body: &Value) -> Usage {
     let usage = body.get("usage").unwrap_or(&Value::Null);
     let count = |key: &str| fields::count(usage, key).unwrap_or(0);
     let cached =
         usage.get("input_tokens_details").and_then(|details| fields::count(details, "cached_tokens"));
     let (input, output) = (count("input_tokens"), count("output_tokens"));
-    completion.usage = Usage { input, output, cached: cached.unwrap_or(0) };
-    correct_stop_reason(completion)
+    Usage { input, output, cached: cached.unwrap_or(0) }
 }
 
 /// Decodes the part of the reasoning that an item contains: its readable summaries, and its encrypted content if the

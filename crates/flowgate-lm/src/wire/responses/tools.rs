@@ -101,23 +101,7 @@ impl ReceivedTools {
                 let about = (tool.text("name")?, tool.optional_text("description")?.unwrap_or_default());
                 return tool.objects("tools")?.try_for_each(|inner| self.read(&inner?, Some(about)));
             }
-            _ => {
-                if let Some(used) = read_provider_tool(tool, kind)? {
-                    // A later list declares the same tool anew. An MCP server with the same label but another address
-                    // is another tool of the same name.
-                    if let Some((list, known)) =
-                        self.provider_tools.iter_mut().find(|(_, known)| known.tool == used.tool)
-                    {
-                        if *list == self.list || address_of(known) != address_of(&used) {
-                            return tool.field_error("type", DECLARED_TWICE);
-                        }
-                        (*list, *known) = (self.list, used);
-                    } else {
-                        self.provider_tools.push((self.list, used));
-                    }
-                }
-                return Ok(());
-            }
+            _ => return self.read_tool_of_provider(tool, kind),
         };
         let name = tool.text("name")?;
         let form = ToolForm {
@@ -126,15 +110,50 @@ impl ReceivedTools {
         };
         let name =
             namespace.map_or_else(|| name.to_owned(), |(namespace, _)| qualified_name(namespace, name));
+        self.declare_name(tool, &name, &form)?;
+        self.forms.insert(&name, form);
+        // The description of the namespace precedes the description of the tool.
+        let about = namespace.map(|(_, about)| about).filter(|about| !about.is_empty());
+        let description = about.map_or(description.clone(), |about| format!("{about}\n\n{description}"));
+        self.specs.push(Some(ToolSpec { name, description, parameters: parameters.into() }));
+        Ok(())
+    }
+
+    /// Decodes a tool of the type `kind`, which the provider defines, and adds it unless it is dropped. The tool
+    /// replaces the same tool of an earlier list; declared twice in one list, it is an error.
+    fn read_tool_of_provider(&mut self, tool: &ObjectFields<'_>, kind: &str) -> Result<(), WireError> {
+        let Some(used) = read_provider_tool(tool, kind)? else { return Ok(()) };
+        if let Some((list, known)) = self.provider_tools.iter_mut().find(|(_, known)| known.tool == used.tool)
+        {
+            // An MCP server with the same label but another address is another tool of the same name.
+            if *list == self.list || address_of(known) != address_of(&used) {
+                return tool.field_error("type", DECLARED_TWICE);
+            }
+            (*list, *known) = (self.list, used);
+        } else {
+            self.provider_tools.push((self.list, used));
+        }
+        Ok(())
+    }
+
+    /// Records that the next tool in `specs` has this qualified name and this form, and removes the tools with this
+    /// name that earlier lists declare. Fails if the same list declares another tool with this name, unless both are
+    /// plain functions.
+    fn declare_name(
+        &mut self,
+        tool: &ObjectFields<'_>,
+        name: &str,
+        form: &ToolForm,
+    ) -> Result<(), WireError> {
         let index = self.specs.len();
-        match self.names.entry(name.clone()) {
+        match self.names.entry(name.to_owned()) {
             Entry::Vacant(place) => {
                 place.insert((self.list, vec![index]));
             }
             // Two plain functions of a list may share a name, since their calls are sent back in the same form. If one
             // of them is not a plain function, it would be unknown in which form to send a call back.
             Entry::Occupied(mut place) if place.get().0 == self.list => {
-                if form != ToolForm::default() || self.forms.of(&name).is_some() {
+                if *form != ToolForm::default() || self.forms.of(name).is_some() {
                     return tool.field_error("name", "is also the name of another tool; rename one of them");
                 }
                 place.get_mut().1.push(index);
@@ -148,11 +167,6 @@ impl ReceivedTools {
                 }
             }
         }
-        self.forms.insert(&name, form);
-        // The description of the namespace precedes the description of the tool.
-        let about = namespace.map(|(_, about)| about).filter(|about| !about.is_empty());
-        let description = about.map_or(description.clone(), |about| format!("{about}\n\n{description}"));
-        self.specs.push(Some(ToolSpec { name, description, parameters: parameters.into() }));
         Ok(())
     }
 }
@@ -238,16 +252,20 @@ pub(super) fn read_choice(body: &ObjectFields<'_>) -> Result<ToolChoice, WireErr
             let choice = body.object("tool_choice")?;
             let kind = choice.text("type")?;
             // Refuses the choices that the gateway does not support, and unknown fields.
-            match PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known)) {
-                _ if kind == "allowed_tools" => return choice.field_error("type", ALLOWED_TOOLS),
-                _ if kind == "mcp" => return choice.field_error("type", MCP_CHOICE),
-                Some(known) if accepted(&choice, TOOL_FORMS, kind).is_none() => {
-                    return choice.field_error("type", provider_tool_problem(TOOL_FORMS, known));
-                }
-                _ => choice.reject_unsupported(&CHOICE)?,
+            if kind == "allowed_tools" {
+                return choice.field_error("type", ALLOWED_TOOLS);
             }
+            if kind == "mcp" {
+                return choice.field_error("type", MCP_CHOICE);
+            }
+            let accepted_tool = accepted(&choice, TOOL_FORMS, kind);
+            let provider_type = PROVIDER_TOOLS.into_iter().find(|known| is_tool_type(kind, known));
+            if let (None, Some(known)) = (&accepted_tool, provider_type) {
+                return choice.field_error("type", provider_tool_problem(TOOL_FORMS, known));
+            }
+            choice.reject_unsupported(&CHOICE)?;
             // The model is offered a tool of the provider as a function with this name.
-            if let Some(tool) = accepted(&choice, TOOL_FORMS, kind) {
+            if let Some(tool) = accepted_tool {
                 return Ok(ToolChoice::Tool(tool.name().to_owned()));
             }
             if !matches!(kind, "function" | "custom") {

@@ -27,6 +27,24 @@ fn first_line_span(body: &ConditionBody) -> Span {
     })
 }
 
+/// Returns the names and types of `events`, variables of a scope, for an error message. An event without a name was
+/// declared by a part of it, `(img: Image)`, so the variable over its parts is returned instead.
+fn names_of_events<'s>(scope: &'s Scope, events: &[&Variable]) -> Vec<(&'s str, Type)> {
+    let is_part_of = |variable: &Variable, holder: VariableSlot| {
+        matches!(&variable.domain, Some(CompiledExpr::Parts(event, _))
+            if matches!(**event, CompiledExpr::Slot(slot) if slot == holder))
+    };
+    let mut names = Vec::new();
+    for event in events {
+        let part = scope.query.variables.iter().find(|variable| is_part_of(variable, event.slot));
+        let named = part.unwrap_or(event);
+        if let Some((name, _)) = scope.names_with_slots().find(|(_, slot)| *slot == named.slot) {
+            names.push((name, named.ty));
+        }
+    }
+    names
+}
+
 /// Returns the message and the help for a statement about one event that declares no event, several events, an event of
 /// the wrong type, or only a part of an event. `declared` are the names and types of the events and parts that the
 /// statement declares. `types` are the types of event that it may be about, and `expected` names them in the message.
@@ -182,22 +200,7 @@ impl Compiler<'_> {
         span: &Span,
         scope: &mut Scope,
     ) -> CompileResult<CompiledExpr> {
-        let how = match quantifier {
-            // In invariant-ai, `forall` over nothing holds.
-            Quantifier::ForAll => QuantifierKind::ForAll { or_none: self.plan.dialect == Dialect::Compat },
-            Quantifier::Count { min: None, max: None } if self.plan.dialect == Dialect::Flowgate => {
-                let message = "`count:` has no bounds, so it holds if anything matches";
-                let help = "write `count(min=1):`; in invariant-ai `count:` always holds";
-                self.diagnostics.push(Diagnostic::warning("compat-count", span.clone(), message).help(help));
-                QuantifierKind::Count { min: Some(CompiledExpr::Constant(Value::Int(1))), max: None }
-            }
-            Quantifier::Count { min, max } => {
-                let mut compile_bound = |bound: &Option<Expr>| {
-                    bound.as_ref().map(|bound| self.expression(bound, scope)).transpose()
-                };
-                QuantifierKind::Count { min: compile_bound(min)?, max: compile_bound(max)? }
-            }
-        };
+        let how = self.quantifier_kind(quantifier, span, scope)?;
         let mut inner = scope.block_scope();
         let compiled = self.body(body, &mut inner);
         // The block and the statement share one frame, so the slots of the block count for the statement as well.
@@ -222,6 +225,34 @@ impl Compiler<'_> {
         Ok(CompiledExpr::Quantified(Arc::new(QuantifiedBlock { how, variables, items, ops, needs })))
     }
 
+    /// Compiles the head of a quantified block, `forall` or `count` with its bounds. Warns at `span` about a `count`
+    /// without bounds.
+    fn quantifier_kind(
+        &mut self,
+        quantifier: &Quantifier,
+        span: &Span,
+        scope: &mut Scope,
+    ) -> CompileResult<QuantifierKind> {
+        match quantifier {
+            // In invariant-ai, `forall` over nothing holds.
+            Quantifier::ForAll => {
+                Ok(QuantifierKind::ForAll { or_none: self.plan.dialect == Dialect::Compat })
+            }
+            Quantifier::Count { min: None, max: None } if self.plan.dialect == Dialect::Flowgate => {
+                let message = "`count:` has no bounds, so it holds if anything matches";
+                let help = "write `count(min=1):`; in invariant-ai `count:` always holds";
+                self.diagnostics.push(Diagnostic::warning("compat-count", span.clone(), message).help(help));
+                Ok(QuantifierKind::Count { min: Some(CompiledExpr::Constant(Value::Int(1))), max: None })
+            }
+            Quantifier::Count { min, max } => {
+                let mut compile_bound = |bound: &Option<Expr>| {
+                    bound.as_ref().map(|bound| self.expression(bound, scope)).transpose()
+                };
+                Ok(QuantifierKind::Count { min: compile_bound(min)?, max: compile_bound(max)? })
+            }
+        }
+    }
+
     /// Compiles the body of a statement about exactly one event (`label`, `require`, `payload`, `consent`, `endorse`)
     /// and returns its scope, with that event as variable 0. Rejects a body that looks at other events, or whose event
     /// is not of one of `types`; `expected` names these in the error message.
@@ -243,9 +274,9 @@ impl Compiler<'_> {
             });
             found
         };
-        let forbidden = body.lines.iter().find(looks_at_others).map(|line| line.expr().span.clone());
+        let reading_line = body.lines.iter().find(looks_at_others).map(|line| line.expr().span.clone());
         let forbidden =
-            forbidden.or_else(|| self.calls_trace_reading_predicate(body).then(|| first_line_span(body)));
+            reading_line.or_else(|| self.calls_trace_reading_predicate(body).then(|| first_line_span(body)));
         if let Some(span) = forbidden {
             let message = "the condition reads other events, but the statement may depend on one event only";
             let help = "write a rule (`raise`, `ask`) instead, which may depend on several events";
@@ -258,23 +289,7 @@ impl Compiler<'_> {
         if declares_one_event {
             return Ok(scope);
         }
-        // The error message names each event. An event without a name was declared by a part of it, `(img: Image)`, so
-        // the message names the variable over its parts instead.
-        let is_part_of = |variable: &&Variable, holder: VariableSlot| {
-            matches!(&variable.domain, Some(CompiledExpr::Parts(event, _))
-                if matches!(**event, CompiledExpr::Slot(slot) if slot == holder))
-        };
-        let declared: Vec<(&str, Type)> = events
-            .iter()
-            .map(|event| {
-                let part = scope.query.variables.iter().find(|variable| is_part_of(variable, event.slot));
-                part.unwrap_or(event)
-            })
-            .filter_map(|variable| {
-                let (name, _) = scope.names_with_slots().find(|(_, slot)| *slot == variable.slot)?;
-                Some((name, variable.ty))
-            })
-            .collect();
+        let declared = names_of_events(&scope, &events);
         let (message, help) = wrong_events(&declared, types, expected);
         self.fail("one-event", &first_line_span(body), message, help)
     }
@@ -330,10 +345,12 @@ impl Compiler<'_> {
                 items.iter().try_for_each(|item| self.declare_events(item, scope))
             }
             ExprKind::Compare(first, rest) => {
-                // `(x: T) in list` ranges over the list, but the calls of a message are events.
+                // `(x: T) in list` declares no event, since it ranges over the list; except for the calls of a message,
+                // which are events.
                 let is_in_list =
                     matches!(rest.as_slice(), [(Comparison::In, list)] if !is_call_of_message(first, list));
-                if !is_in_list || !matches!(&*first.kind, ExprKind::Typed(..)) {
+                let ranges_over_list = is_in_list && matches!(&*first.kind, ExprKind::Typed(..));
+                if !ranges_over_list {
                     self.declare_events(first, scope)?;
                 }
                 rest.iter().try_for_each(|(_, expr)| self.declare_events(expr, scope))

@@ -121,24 +121,30 @@ impl Compiler<'_> {
             return Ok(CompiledExpr::Extern(index, compiled));
         }
         // A built-in function, or an unknown name.
-        let Some(found) = FUNCTIONS.find(name) else {
+        let Some((id, found)) = FUNCTIONS.find(name) else {
             // The arguments are compiled only to report their errors.
             let _ = self.expressions(arguments, scope);
-            self.report_unavailable(name, span)?;
-            let mut known: Vec<&str> =
-                builtin::function_names().chain(["match", "find", "fullmatch", "isinstance"]).collect();
-            let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
-            predicates.extend(self.externs.keys().map(|name| (*name).to_owned()));
-            predicates.sort_unstable();
-            known.extend(predicates.iter().map(String::as_str));
-            return self.unknown_name("function", name, span, &known);
+            return self.unknown_function(name, span);
         };
         // `is_url_on(url, tool:NAME)` takes a tool pattern, which is not an expression.
-        if let Some(listed) = self.listed_url(found.1.name, arguments, scope)? {
+        if let Some(listed) = self.listed_url(found.name, arguments, scope)? {
             return Ok(listed);
         }
         let compiled = self.expressions(arguments, scope)?;
-        self.builtin(expr, found, compiled, named, scope)
+        self.builtin(expr, (id, found), compiled, named, scope)
+    }
+
+    /// Fails because no function or predicate is called `name`: with the reason if it is a function of invariant-ai
+    /// that Flowgate does not have, and otherwise with a suggestion. `span` is the location of the name.
+    fn unknown_function(&mut self, name: &str, span: &Span) -> CompileResult<CompiledExpr> {
+        self.report_unavailable(name, span)?;
+        let mut known: Vec<&str> =
+            builtin::function_names().chain(["match", "find", "fullmatch", "isinstance"]).collect();
+        let mut predicates: Vec<String> = self.predicates.keys().map(|name| (*name).to_owned()).collect();
+        predicates.extend(self.externs.keys().map(|name| (*name).to_owned()));
+        predicates.sort_unstable();
+        known.extend(predicates.iter().map(String::as_str));
+        self.unknown_name("function", name, span, &known)
     }
 
     /// Compiles `expr`, a call of the built-in function `function`, whose place in the table of functions is `id`.

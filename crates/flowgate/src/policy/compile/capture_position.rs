@@ -87,11 +87,11 @@ fn line_breaks(part: &Hir) -> Option<usize> {
     match part.kind() {
         HirKind::Empty | HirKind::Look(_) => Some(0),
         HirKind::Literal(literal) => Some(literal.0.iter().filter(|byte| **byte == b'\n').count()),
+        HirKind::Class(_) if !matches_line_break(part) => Some(0),
         // A class that matches line breaks and other characters has no fixed number.
-        HirKind::Class(_) => match matches_line_break(part) {
-            false => Some(0),
-            true => (part.properties().maximum_len() == Some(1) && is_line_break_only(part)).then_some(1),
-        },
+        HirKind::Class(_) => {
+            (part.properties().maximum_len() == Some(1) && is_line_break_only(part)).then_some(1)
+        }
         HirKind::Capture(capture) => line_breaks(&capture.sub),
         HirKind::Concat(parts) => parts.iter().map(line_breaks).sum(),
         HirKind::Alternation(parts) => {

@@ -6,7 +6,8 @@
 use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::Span;
 use super::super::plan::{
-    CompiledExpr, CompiledQuery, EndorsedValue, ListedForm, QueryItem, RegexUse, TargetPath, TargetStep, Type,
+    CompiledExpr, CompiledQuery, EndorsedValue, FunctionId, ListedForm, QueryItem, RegexUse, TargetPath,
+    TargetStep, Type,
 };
 use super::super::role_guess::decisive_word;
 use super::super::syntax::{Comparison, ConditionBody, Expr};
@@ -208,27 +209,7 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
     match test {
         // A function of the value, such as `is_date(VALUE)` or `is_path_in(VALUE, "FOLDER")`.
         CompiledExpr::Call(function, arguments) if arguments.first().is_some_and(is_target) => {
-            if let Some(kind) = FUNCTIONS.get(*function).and_then(|found| found.canonical) {
-                return Some(Restriction::Typed(EndorsedValue {
-                    canonical: Some(kind.form),
-                    bits: Some(kind.bits),
-                }));
-            }
-            let is_text = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Str(_)));
-            match (function.name, arguments.get(1)) {
-                ("is_path_in", Some(folder)) if is_text(folder) => {
-                    Some(Restriction::Within(ArgumentRole::Path))
-                }
-                ("is_url_on" | "is_url_on_domain", Some(CompiledExpr::List(hosts)))
-                    if hosts.iter().all(is_text) =>
-                {
-                    Some(Restriction::Within(ArgumentRole::Url))
-                }
-                ("is_url_on" | "is_url_on_domain", Some(host)) if is_text(host) => {
-                    Some(Restriction::Within(ArgumentRole::Url))
-                }
-                _ => None,
-            }
+            restriction_by_function(*function, arguments)
         }
         CompiledExpr::Regex(RegexUse::FullMatch { bits: Some(bits) }, _, value) if is_target(value) => {
             Some(Restriction::Typed(EndorsedValue { canonical: None, bits: Some(*bits) }))
@@ -250,6 +231,27 @@ pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Re
             ListedForm::Whole => Restriction::Listed(ANSWERED_BITS),
             ListedForm::Host | ListedForm::RegistrableDomain => Restriction::Within(ArgumentRole::Url),
         }),
+        _ => None,
+    }
+}
+
+/// Returns how a built-in function restricts the value that is the first of its `arguments`: to the kind that the
+/// function tests for, or to the constant folder or hosts in the second argument. `None` for any other function or
+/// second argument.
+fn restriction_by_function(function: FunctionId, arguments: &[CompiledExpr]) -> Option<Restriction> {
+    if let Some(kind) = FUNCTIONS.get(function).and_then(|found| found.canonical) {
+        let value = EndorsedValue { canonical: Some(kind.form), bits: Some(kind.bits) };
+        return Some(Restriction::Typed(value));
+    }
+    let is_text = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::Str(_)));
+    match (function.name, arguments.get(1)) {
+        ("is_path_in", Some(folder)) if is_text(folder) => Some(Restriction::Within(ArgumentRole::Path)),
+        ("is_url_on" | "is_url_on_domain", Some(CompiledExpr::List(hosts))) if hosts.iter().all(is_text) => {
+            Some(Restriction::Within(ArgumentRole::Url))
+        }
+        ("is_url_on" | "is_url_on_domain", Some(host)) if is_text(host) => {
+            Some(Restriction::Within(ArgumentRole::Url))
+        }
         _ => None,
     }
 }

@@ -253,26 +253,8 @@ impl Compiler<'_> {
         let mut left = self.expression(first, scope)?;
         for (operator, right_expr) in rest {
             if let Some(tool) = self.tool_or_group(right_expr, scope)? {
-                if *operator == Comparison::In && self.tests_lists {
-                    let source = self.answers(&tool, right_expr, scope)?;
-                    parts.push(CompiledExpr::Listed(Box::new(left.clone()), source, ListedForm::Whole));
-                    continue;
-                }
-                let is = self.is_tool(left.clone(), &tool, right_expr, scope)?;
-                match operator {
-                    Comparison::Is => parts.push(is),
-                    Comparison::IsNot => parts.push(CompiledExpr::Not(Box::new(is))),
-                    _ => {
-                        let help = match operator {
-                            Comparison::In => {
-                                "write `call is tool:NAME`; only `endorse` and `consent` take `VALUE in tool:NAME`"
-                            }
-                            _ => "write `call is tool:NAME`",
-                        };
-                        let message = "a tool pattern can only follow `is`";
-                        return self.fail("tool", &right_expr.span, message, help);
-                    }
-                }
+                // `left` stays the operand that is compared next, since a tool pattern has no value.
+                parts.push(self.tool_comparison(left.clone(), *operator, &tool, right_expr, scope)?);
                 continue;
             }
             let right = self.expression(right_expr, scope)?;
@@ -293,6 +275,37 @@ impl Compiler<'_> {
                 Ok(CompiledExpr::And(parts))
             }
             None => Ok(left),
+        }
+    }
+
+    /// Compiles the comparison of a value with a tool pattern: `left is tool:NAME`, `left is not tool:NAME` or, in
+    /// `endorse` and `consent`, `left in tool:NAME`. Fails for any other operator. `expr` is the expression of `tool`.
+    fn tool_comparison(
+        &mut self,
+        left: CompiledExpr,
+        operator: Comparison,
+        tool: &ToolRef,
+        expr: &Expr,
+        scope: &mut Scope,
+    ) -> CompileResult<CompiledExpr> {
+        if operator == Comparison::In && self.tests_lists {
+            let source = self.answers(tool, expr, scope)?;
+            return Ok(CompiledExpr::Listed(Box::new(left), source, ListedForm::Whole));
+        }
+        let is = self.is_tool(left, tool, expr, scope)?;
+        match operator {
+            Comparison::Is => Ok(is),
+            Comparison::IsNot => Ok(CompiledExpr::Not(Box::new(is))),
+            _ => {
+                let help = match operator {
+                    Comparison::In => {
+                        "write `call is tool:NAME`; only `endorse` and `consent` take `VALUE in tool:NAME`"
+                    }
+                    _ => "write `call is tool:NAME`",
+                };
+                let message = "a tool pattern can only follow `is`";
+                self.fail("tool", &expr.span, message, help)
+            }
         }
     }
 
@@ -345,30 +358,7 @@ impl Compiler<'_> {
                 ArgumentShape::List(shapes.into_iter().collect::<CompileResult<_>>()?)
             }
             ExprKind::Str(text) => {
-                let extent = match self.plan.dialect {
-                    Dialect::Flowgate => MatchExtent::Whole,
-                    Dialect::Compat => MatchExtent::CompatWhole,
-                };
-                // A text that is not a valid pattern is compared literally. A pattern that is too large, and so is not
-                // compiled although its syntax is valid (`is_pattern`), is an error.
-                let is_plain = !text.contains(['\\', '.', '[', '(', '*', '+', '?', '{', '|', '^', '$']);
-                let pattern = if is_plain {
-                    None
-                } else {
-                    self.charge_pattern(text, &expr.span)?;
-                    match Pattern::new(text, extent) {
-                        Err(problem) if is_pattern(text) => {
-                            let message = format!("the pattern cannot be compiled: {problem}");
-                            return self.fail(
-                                "pattern",
-                                &expr.span,
-                                message,
-                                "repeat classes such as `\\w` less often",
-                            );
-                        }
-                        pattern => pattern.ok(),
-                    }
-                };
+                let pattern = self.shape_pattern(text, &expr.span)?;
                 ArgumentShape::Text(text.as_str().into(), pattern.map(Box::new))
             }
             // In Flowgate's dialect, the whole text must be an e-mail address. In that of invariant-ai, the text only
@@ -398,6 +388,28 @@ impl Compiler<'_> {
                 expression => ArgumentShape::Computed(Box::new(expression)),
             },
         })
+    }
+
+    /// Compiles a text in the shape of arguments to a pattern; `None` if the text is not a valid pattern, and so is
+    /// compared literally. Fails for a pattern that is too large and so cannot be compiled, although its syntax is valid
+    /// (`is_pattern`). `span` is the location of the text.
+    fn shape_pattern(&mut self, text: &str, span: &Span) -> CompileResult<Option<Pattern>> {
+        let extent = match self.plan.dialect {
+            Dialect::Flowgate => MatchExtent::Whole,
+            Dialect::Compat => MatchExtent::CompatWhole,
+        };
+        // A text without the special characters of patterns is always compared literally.
+        if !text.contains(['\\', '.', '[', '(', '*', '+', '?', '{', '|', '^', '$']) {
+            return Ok(None);
+        }
+        self.charge_pattern(text, span)?;
+        match Pattern::new(text, extent) {
+            Err(problem) if is_pattern(text) => {
+                let message = format!("the pattern cannot be compiled: {problem}");
+                self.fail("pattern", span, message, "repeat classes such as `\\w` less often")
+            }
+            pattern => Ok(pattern.ok()),
+        }
     }
 
     /// Warns about a misspelled field of an event, such as `call.argument`: one that events of this type do not have,

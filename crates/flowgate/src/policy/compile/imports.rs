@@ -125,19 +125,17 @@ impl Compiler<'_> {
         alias: Option<&Name>,
         names: Option<&[(Name, Option<Name>)]>,
     ) -> CompileResult<()> {
-        let unavailable = names.and_then(|names| {
-            names.iter().find_map(|(name, _)| {
-                UNAVAILABLE.iter().find(|(known, _)| *known == name.text).map(|(_, why)| (name, *why))
-            })
-        });
-        if let Some((name, why)) = unavailable {
-            let message = format!("`{}` is not available: {why}", name.text);
-            return self.fail(
-                "unavailable",
-                &name.span,
-                message,
-                "declare an `extern` predicate, and name the HTTP service or the WebAssembly module that answers it, with `--predicate` or in [predicates]",
-            );
+        for (name, _) in names.unwrap_or_default() {
+            let unavailable = UNAVAILABLE.iter().find(|(known, _)| *known == name.text);
+            if let Some((_, why)) = unavailable {
+                let message = format!("`{}` is not available: {why}", name.text);
+                return self.fail(
+                    "unavailable",
+                    &name.span,
+                    message,
+                    "declare an `extern` predicate, and name the HTTP service or the WebAssembly module that answers it, with `--predicate` or in [predicates]",
+                );
+            }
         }
         let Some((path, known)) = MODULES.iter().find(|(path, _)| *path == module.text) else {
             let message = format!("the module `{}` cannot be imported", module.text);

@@ -22,6 +22,7 @@ impl Compiler<'_> {
     /// and the policy has none of them.
     pub(super) fn dimensions(&mut self, file: &PolicyFile) {
         let mut dimensions: Vec<Dimension> = Vec::new();
+        // The location of each dimension, for an error about it.
         let mut spans = Vec::new();
         for statement in &file.statements {
             let StatementKind::Lattice { name, purpose, order } = &statement.kind else { continue };
@@ -31,21 +32,7 @@ impl Compiler<'_> {
                 let _ = self.fail::<()>("duplicate-name", &name.span, message, "rename one of them");
                 continue;
             }
-            let purpose = match purpose {
-                Some(purpose) if purpose.text == "integrity" => Purpose::Integrity,
-                Some(purpose) if purpose.text == "secrecy" => Purpose::Secrecy,
-                Some(purpose) => {
-                    let _ = self.unknown_name::<()>(
-                        "purpose",
-                        &purpose.text,
-                        &purpose.span,
-                        &["integrity", "secrecy"],
-                    );
-                    continue;
-                }
-                None if name.text == "integrity" => Purpose::Integrity,
-                None => Purpose::Secrecy,
-            };
+            let Ok(purpose) = self.purpose(name, purpose.as_ref()) else { continue };
             if *order == DimensionOrder::Approvers && purpose == Purpose::Integrity {
                 let message =
                     format!("the dimension `{}` lists approvers, so it cannot express integrity", name.text);
@@ -66,6 +53,20 @@ impl Compiler<'_> {
                 let span = spans.get(error.dimension).cloned().unwrap_or(0..0);
                 let _ = self.fail::<()>("too-many", &span, error.message, error.help);
             }
+        }
+    }
+
+    /// Returns the purpose of the dimension `name`: the one that its statement declares or, without a declaration, the
+    /// one that the name implies. Fails for an unknown purpose.
+    fn purpose(&mut self, name: &Name, declared: Option<&Name>) -> CompileResult<Purpose> {
+        match declared {
+            Some(purpose) if purpose.text == "integrity" => Ok(Purpose::Integrity),
+            Some(purpose) if purpose.text == "secrecy" => Ok(Purpose::Secrecy),
+            Some(purpose) => {
+                self.unknown_name("purpose", &purpose.text, &purpose.span, &["integrity", "secrecy"])
+            }
+            None if name.text == "integrity" => Ok(Purpose::Integrity),
+            None => Ok(Purpose::Secrecy),
         }
     }
 
@@ -123,26 +124,28 @@ impl Compiler<'_> {
         for part in parts {
             let fixed = match &*part.kind {
                 ExprKind::Name(name) => self.element(name, part)?,
-                ExprKind::Member(dimension, element) => match &*dimension.kind {
-                    ExprKind::Name(dimension) => self.qualified_element(dimension, element, part)?,
-                    _ => return self.not_an_element(part),
-                },
-                ExprKind::Call(function, arguments, named) if named.is_empty() => match &*function.kind {
-                    ExprKind::Name(dimension) => {
-                        // The inner `Err` is no failure: it is an element that is computed from values of an event.
-                        match self.computed_element(dimension, arguments, part, scope)? {
-                            Ok(fixed) => fixed,
-                            Err(computed) => {
-                                // The dimension is known: `computed_element` has looked it up.
-                                let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
-                                self.add_dimensions(&mut label, DimensionSet::single(index), part)?;
-                                label.computed.push(computed);
-                                continue;
-                            }
+                ExprKind::Member(dimension, element) => {
+                    let ExprKind::Name(dimension) = &*dimension.kind else {
+                        return self.not_an_element(part);
+                    };
+                    self.qualified_element(dimension, element, part)?
+                }
+                ExprKind::Call(function, arguments, named) if named.is_empty() => {
+                    let ExprKind::Name(dimension) = &*function.kind else {
+                        return self.not_an_element(part);
+                    };
+                    match self.computed_element(dimension, arguments, part, scope)? {
+                        Ok(fixed) => fixed,
+                        // This `Err` is no failure: it is an element that is computed from values of an event.
+                        Err(computed) => {
+                            // The dimension is known: `computed_element` has looked it up.
+                            let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
+                            self.add_dimensions(&mut label, DimensionSet::single(index), part)?;
+                            label.computed.push(computed);
+                            continue;
                         }
                     }
-                    _ => return self.not_an_element(part),
-                },
+                }
                 _ => return self.not_an_element(part),
             };
             self.add_dimensions(&mut label, fixed.dims, part)?;
@@ -275,32 +278,13 @@ impl Compiler<'_> {
             );
         }
         // In a dimension whose names the policy lists, the element is fixed if all arguments are such names.
-        if let Some(DimensionKind::Set(known)) = &kind {
-            let mut names = Vec::new();
-            for argument in arguments {
-                match &*argument.kind {
-                    ExprKind::Name(name) | ExprKind::Str(name) if known.contains(name) => {
-                        names.push(name.clone())
-                    }
-                    ExprKind::Name(name) => {
-                        let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                        return self.unknown_name("element", name, &argument.span, &known);
-                    }
-                    // The argument is computed, so the element is computed as well. A text that is none of the known
-                    // names counts as computed, too.
-                    _ => {
-                        names.clear();
-                        break;
-                    }
-                }
-            }
-            if names.len() == arguments.len() {
-                let mut name_table = NameTable::new(&self.plan.space);
-                if let Some(partial) =
-                    name_table.set(&self.plan.space, dimension, &names, ComputedLabelUse::Data)
-                {
-                    return Ok(Ok(partial));
-                }
+        if let Some(DimensionKind::Set(known)) = &kind
+            && let Some(names) = self.listed_names(known, arguments)?
+        {
+            let mut name_table = NameTable::new(&self.plan.space);
+            if let Some(partial) = name_table.set(&self.plan.space, dimension, &names, ComputedLabelUse::Data)
+            {
+                return Ok(Ok(partial));
             }
         }
         // Any other element is computed. A date that is written here is checked now.
@@ -316,5 +300,24 @@ impl Compiler<'_> {
             return self.fail("label", &part.span, "the expression is not a date", help);
         }
         Ok(Err((dimension.to_owned(), compiled)))
+    }
+
+    /// Returns the names that `arguments` spell, if all of them are among the `known` names of a dimension. `None` if
+    /// an argument is computed; a text that is not known counts as computed. Fails for a name that is not known.
+    fn listed_names(&mut self, known: &[String], arguments: &[Expr]) -> CompileResult<Option<Vec<String>>> {
+        let mut names = Vec::new();
+        for argument in arguments {
+            match &*argument.kind {
+                ExprKind::Name(name) | ExprKind::Str(name) if known.contains(name) => {
+                    names.push(name.clone());
+                }
+                ExprKind::Name(name) => {
+                    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                    return self.unknown_name("element", name, &argument.span, &known);
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(names))
     }
 }

@@ -54,9 +54,11 @@ impl Compiler<'_> {
         // A tool must match all patterns of a statement. So if a pattern of the declaration and one of the query have
         // no tool in common, they never apply to the same call.
         let may_apply = |role: &&DeclaredRole| {
-            let pairs = role.tools.iter().flat_map(|one| query.tools.iter().map(move |other| (one, other)));
-            let mut pairs = pairs.filter_map(|(one, other)| pattern(one).zip(pattern(other)));
-            !pairs.any(|(one, other)| one.is_disjoint(other))
+            let are_disjoint = |one: &PatternId, other: &PatternId| match (pattern(one), pattern(other)) {
+                (Some(one), Some(other)) => one.is_disjoint(other),
+                _ => false,
+            };
+            !role.tools.iter().any(|one| query.tools.iter().any(|other| are_disjoint(one, other)))
         };
         // Whether the declaration applies to every tool of the query: each of its patterns is also one of the query, or
         // matches the tool that a pattern of the query names.
@@ -71,8 +73,8 @@ impl Compiler<'_> {
         };
         let declared: Vec<&DeclaredRole> =
             self.plan.roles.iter().filter(names_argument).filter(may_apply).collect();
-        let suggested =
-            if declared.iter().any(|role| covers_all_calls(role)) { None } else { suggested(argument) };
-        declared.into_iter().map(|role| role.role).chain(suggested).collect()
+        let is_declared_for_all = declared.iter().any(|role| covers_all_calls(role));
+        let guessed = if is_declared_for_all { None } else { suggested(argument) };
+        declared.into_iter().map(|role| role.role).chain(guessed).collect()
     }
 }

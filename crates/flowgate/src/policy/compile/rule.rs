@@ -229,6 +229,10 @@ impl Compiler<'_> {
     fn warn_of_cost(&mut self, span: &Span, events: &[EventVariable], query: &CompiledQuery) {
         let outer = events.iter().filter(|event| event.is_outer).count();
         let inner = events.len() - outer;
+        // A rule whose only variable over events is that of a `count` costs at most one test of each event, so it causes
+        // no warning.
+        let is_block_costly =
+            inner > 1 || (inner > 0 && outer > 0) || events.iter().any(|event| event.is_universal);
         let (code, message, help) = if outer > 2 {
             let message =
                 format!("the rule joins {outer} events, so its cost can grow faster than the trace");
@@ -237,9 +241,7 @@ impl Compiler<'_> {
                 message,
                 "name the tools of the rule's variables, or split the rule; a call whose evaluation exceeds its fuel is denied",
             )
-        // A rule whose only variable over events is that of a `count` costs at most one test of each event, so it causes
-        // no warning.
-        } else if inner > 1 || (inner > 0 && outer > 0) || events.iter().any(|event| event.is_universal) {
+        } else if is_block_costly {
             let message = "the block is evaluated again for each event that it refers to, so its cost can grow faster than the trace";
             (
                 "superlinear",

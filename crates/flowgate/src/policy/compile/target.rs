@@ -78,7 +78,9 @@ impl Compiler<'_> {
             return Ok(ArgumentSet::NONE);
         }
         let is_output = query.variables.first().is_some_and(|variable| variable.ty == Type::ToolOutput);
-        if !(is_output && target.root == 0 && !query.tools.is_empty() && query.is_about_tool_only()) {
+        let is_region_of_output = is_output && target.root == 0;
+        let has_only_tool_conditions = !query.tools.is_empty() && query.is_about_tool_only();
+        if !is_region_of_output || !has_only_tool_conditions {
             let message = "`independent of arguments` needs a region of a tool's output, and no condition except one on the tool";
             let help = "write `(out: ToolOutput) is tool:NAME` as the only condition, and a path from `out`";
             return self.fail("independence", span, message, help);

@@ -41,21 +41,22 @@ impl Compiler<'_> {
         // suffices.
         let needs_answers = roles.iter().any(|role| role.needs_listed_values());
         let needs_list = needs_answers || roles.contains(&ArgumentRole::Amount);
-        let tests = query.items.iter().filter_map(|item| match item {
-            QueryItem::Test(test) => Some((test, restriction(test, target)?)),
-            QueryItem::Let(..) => None,
-        });
-        let mut fitting = tests.filter(|(test, restriction)| match restriction {
-            Restriction::Listed(_) => !needs_answers || lists_answers(test),
-            Restriction::Typed(value) => {
-                !needs_list
-                    && value.canonical.is_some()
-                    && value.bits.is_some_and(|bits| bits <= MAX_CLASS_BITS)
+        for item in &query.items {
+            let QueryItem::Test(test) = item else { continue };
+            let is_class = match restriction(test, target) {
+                Some(Restriction::Listed(_)) => !needs_answers || lists_answers(test),
+                Some(Restriction::Typed(value)) => {
+                    !needs_list
+                        && value.canonical.is_some()
+                        && value.bits.is_some_and(|bits| bits <= MAX_CLASS_BITS)
+                }
+                Some(Restriction::Within(_)) | None => false,
+            };
+            if is_class {
+                return Some((name.to_string(), self.description(test)));
             }
-            Restriction::Within(_) => false,
-        });
-        let (test, _) = fitting.next()?;
-        Some((name.to_string(), self.description(test)))
+        }
+        None
     }
 
     /// Describes in words, for the question to a person, the class of values that satisfy a condition.

@@ -112,11 +112,7 @@ impl Parser<'_> {
     /// of these after `not`; any other expression is an error.
     fn quantified(&mut self, head: Expr) -> ParseResult<Expr> {
         let start = head.span.start;
-        // The text of an expression that is a name; an empty text for any other expression.
-        let name_of = |expr: &Expr| match &*expr.kind {
-            ExprKind::Name(name) => name.clone(),
-            _ => String::new(),
-        };
+        let is_count = |function: &Expr| matches!(&*function.kind, ExprKind::Name(name) if name == "count");
         let quantifier = match *head.kind {
             // `not forall:`: parses the block that follows `forall`, and negates it.
             ExprKind::Not(inner) => {
@@ -126,7 +122,7 @@ impl Parser<'_> {
             ExprKind::Name(name) if name == "forall" => Quantifier::ForAll,
             ExprKind::Name(name) if name == "count" => Quantifier::Count { min: None, max: None },
             ExprKind::Call(function, arguments, bounds)
-                if name_of(&function) == "count"
+                if is_count(&function)
                     && arguments.is_empty()
                     && bounds.iter().all(|(name, _)| matches!(name.text.as_str(), "min" | "max")) =>
             {

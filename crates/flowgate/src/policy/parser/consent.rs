@@ -40,7 +40,8 @@ impl Parser<'_> {
                 }
                 None
             };
-            let Some(most) = most.filter(|most| !most.is_zero() && (is_sum || most.is_whole())) else {
+            let is_valid = |most: &ExactAmount| !most.is_zero() && (is_sum || most.is_whole());
+            let Some(most) = most.filter(is_valid) else {
                 let (message, help) = if is_sum {
                     (
                         "the limit is not a number above zero with at most 15 digits before the point and 6 after it",
@@ -63,7 +64,8 @@ impl Parser<'_> {
                 return Err(self.report(Diagnostic::error("consent-limit", after, message).help(help)));
             }
             let span = start..after.start;
-            if limits.iter().any(|limit| limit.amount.is_none() == amount.is_none()) {
+            let is_same_kind = |limit: &ConsentLimit| limit.amount.is_none() == amount.is_none();
+            if limits.iter().any(is_same_kind) {
                 let message = "the `consent` has two limits of the same kind".to_owned();
                 let help = "write one number of calls and one sum; further limits are further `consent` statements with other conditions";
                 return Err(self.report(Diagnostic::error("consent-limit", span, message).help(help)));

@@ -39,9 +39,9 @@ impl Parser<'_> {
                 continue;
             }
             let start = self.next_span().start;
-            let reported = self.error_count();
+            let errors_before = self.error_count();
             match self.statement() {
-                Ok(kinds) if reported == self.error_count() => {
+                Ok(kinds) if self.error_count() == errors_before => {
                     let line_end = self.source.get(start..).and_then(|text| text.find('\n'));
                     let end = line_end.map_or(self.source.len(), |length| start + length);
                     file.statements
@@ -336,6 +336,13 @@ impl Parser<'_> {
             None
         };
         self.expect(Token::Colon, "`:`")?;
+        let order = self.dimension_order()?;
+        self.end_of_line()?;
+        Ok(StatementKind::Lattice { name, purpose, order })
+    }
+
+    /// Parses the order of a dimension, which follows the colon of a `lattice` statement.
+    fn dimension_order(&mut self) -> ParseResult<DimensionOrder> {
         // An element can be called `set`, `readers`, `approvers` or `time` too, so the token after the word decides.
         let order = match (self.peek_word(), self.peek_at(1)) {
             ("set", Token::Newline | Token::End) => {
@@ -378,8 +385,7 @@ impl Parser<'_> {
                 DimensionOrder::Edges(chains)
             }
         };
-        self.end_of_line()?;
-        Ok(StatementKind::Lattice { name, purpose, order })
+        Ok(order)
     }
 
     /// Parses `store NAME: written by TOOL, TOOL, read by TOOL`, the declaration of external state that tools share.
@@ -401,13 +407,10 @@ impl Parser<'_> {
             loop {
                 list.push(self.store_tool()?);
                 // A comma continues the list, unless two words such as `read by` follow it.
-                let list_continues = self.peek() == Token::Comma
-                    && !(matches!(self.peek_at(1), Token::Name)
-                        && self
-                            .tokens
-                            .get(self.position + 2)
-                            .is_some_and(|(_, span)| self.text(span) == "by"));
-                if !list_continues {
+                let second_after_comma = self.tokens.get(self.position + 2);
+                let is_by = second_after_comma.is_some_and(|(_, span)| self.text(span) == "by");
+                let begins_other_list = self.peek_at(1) == Token::Name && is_by;
+                if self.peek() != Token::Comma || begins_other_list {
                     break;
                 }
                 self.advance();

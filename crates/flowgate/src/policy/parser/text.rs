@@ -49,9 +49,11 @@ impl Parser<'_> {
                 return Err(self.report(diagnostic.help("write `{{` for a brace")));
             };
             parts.push(FormatPart::Text(unescape(&std::mem::take(&mut text))));
-            let value = self.with_depth(|parser| parser.embedded_expression(here + 1..here + 1 + length))?;
+            let expression = here + 1..here + 1 + length;
+            // The next text begins after the closing brace.
+            at = expression.end + 1;
+            let value = self.with_depth(|parser| parser.embedded_expression(expression))?;
             parts.push(FormatPart::Value(value));
-            at = here + 1 + length + 1;
             rest = after.get(length + 1..).unwrap_or_default().to_owned();
         }
         text.push_str(&rest);

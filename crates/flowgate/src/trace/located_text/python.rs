@@ -167,28 +167,29 @@ fn number(c: &mut Cursor<'_>) -> Result<LocatedNodeKind, LocateError> {
         return Ok(LocatedNodeKind::Number(c.text_since(start).to_owned()));
     }
     let begins_with_zero = c.peek() == Some(b'0');
-    let first = c.offset();
-    let whole = digits(c);
-    // Whether the number has leading zeros: its first digit is zero, and another one is not.
-    let padded = begins_with_zero && c.text_since(first).bytes().any(|b| b != b'0');
-    let mut float = false;
+    let first_digit = c.offset();
+    let has_whole_part = digits(c);
+    // The first digit is zero, and another one is not.
+    let has_leading_zeros = begins_with_zero && c.text_since(first_digit).bytes().any(|b| b != b'0');
+    let mut is_float = false;
     if c.eat(b'.') {
-        float = true;
-        if !digits(c) && !whole {
+        is_float = true;
+        // Digits may be missing on one side of the point only.
+        if !digits(c) && !has_whole_part {
             return c.fail();
         }
-    } else if !whole {
+    } else if !has_whole_part {
         return c.fail();
     }
     if c.eat(b'e') || c.eat(b'E') {
-        float = true;
+        is_float = true;
         let _signed = c.eat(b'+') || c.eat(b'-');
         if !digits(c) {
             return c.fail();
         }
     }
-    if padded && !float {
-        return Err(LocateError::Syntax { offset: first });
+    if has_leading_zeros && !is_float {
+        return Err(LocateError::Syntax { offset: first_digit });
     }
     Ok(LocatedNodeKind::Number(c.text_since(start).to_owned()))
 }

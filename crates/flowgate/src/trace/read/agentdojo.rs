@@ -135,7 +135,9 @@ fn message(item: &Value, ids: &mut CallIds) -> Result<Value, &'static str> {
         let id = ids.of_answer(&object);
         object.insert("tool_call_id".to_owned(), id.into());
         let name = object.remove("tool_call").and_then(|call| call.get("function").cloned());
-        object.extend(name.map(|name| ("name".to_owned(), name)));
+        if let Some(name) = name {
+            object.insert("name".to_owned(), name);
+        }
         // The model is shown the error in place of the content.
         if let Some(error) = object.get("error").filter(|error| error.is_string()).cloned() {
             object.insert("content".to_owned(), error);

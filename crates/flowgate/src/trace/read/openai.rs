@@ -37,21 +37,7 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
     );
     // An output; the role `function` is that of the older form.
     if role == "tool" || role == "function" {
-        let name = object.get("name").and_then(Value::as_str);
-        let call_id = match object.get("tool_call_id").and_then(Value::as_str) {
-            Some(id) => id.to_owned(),
-            None if role == "function" => format!("function:{}", name.unwrap_or_default()),
-            None => String::new(),
-        };
-        let tool = name.map(|name| tool(server(object), name));
-        // `error` is a text in some logs and a Boolean in others.
-        let reports_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
-        // OpenAI's format has no field for the error flag, so other programs and this project add their own.
-        let own = object.get("flowgate").and_then(|own| own.get("is_error"));
-        let flags = object.get("is_error").into_iter().chain(own).filter(|flag| !flag.is_null());
-        // `None`, unknown, if the output has none of these fields.
-        let is_error = flags.chain(object.get("error")).map(reports_error).reduce(|one, other| one || other);
-        let output = Output { call_id, tool, content, structured: None, is_error };
+        let output = tool_output(object, role, content);
         return Ok(vec![TraceEntry { extra, origin: Some(Origin::whole(0)), ..TraceEntry::from(output) }]);
     }
     // A message, and the calls that it proposes.
@@ -81,6 +67,25 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<Vec<TraceEntry>, Strin
         entries.push(TraceEntry { extra, origin, ..TraceEntry::from(body) });
     }
     Ok(entries)
+}
+
+/// Reads a tool output from a message with the role `tool` or, in the older form, `function`.
+fn tool_output(object: &Map<String, Value>, role: &str, content: Value) -> Output {
+    let name = object.get("name").and_then(Value::as_str);
+    let call_id = match object.get("tool_call_id").and_then(Value::as_str) {
+        Some(id) => id.to_owned(),
+        None if role == "function" => format!("function:{}", name.unwrap_or_default()),
+        None => String::new(),
+    };
+    let tool = name.map(|name| tool(server(object), name));
+    // `error` is a text in some logs and a Boolean in others.
+    let reports_error = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
+    // OpenAI's format has no field for the error flag, so other programs and this project add their own.
+    let own = object.get("flowgate").and_then(|own| own.get("is_error"));
+    let flags = object.get("is_error").into_iter().chain(own).filter(|flag| !flag.is_null());
+    // `None`, unknown, if the output has none of these fields.
+    let is_error = flags.chain(object.get("error")).map(reports_error).reduce(|one, other| one || other);
+    Output { call_id, tool, content, structured: None, is_error }
 }
 
 /// Returns the tool descriptions that the agent receives, one event each. Fails if `tools` is not a list, or if one of

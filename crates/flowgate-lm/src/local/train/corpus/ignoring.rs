@@ -23,20 +23,7 @@ pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
         // Half of the requests name a person of an output, the others a new person.
         let known = contacts.get(draw.below(contacts.len())).map(|contact| contact.name.clone());
         let name = known.filter(|_| draw.below(2) == 0).unwrap_or_else(|| draw.name());
-        let count = 1 + draw.below(2);
-        let facts: Vec<(&str, String)> = draw
-            .pick_several(FIELDS, count)
-            .into_iter()
-            .map(|field| {
-                let form = draw.form();
-                // A value that is also in an output could have been copied from there, so it is drawn again, at most
-                // 100 times.
-                let value = std::iter::repeat_with(|| draw.value(form))
-                    .take(100)
-                    .find(|value| !outputs.contains(value));
-                (field, value.unwrap_or_default())
-            })
-            .collect();
+        let facts = new_facts(draw, &outputs);
         let stated: Vec<String> = facts.iter().map(|(field, value)| format!("{field} {value}")).collect();
         let ask = draw.pick(&["update", "write down for", "use for"]);
         parts.push((format!("User: {ask} {name}: {}.\n", stated.join(", ")), CONTENT));
@@ -50,4 +37,18 @@ pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
         parts.push((")\n".to_owned(), SCAFFOLD));
     }
     Example { kind: ExampleKind::Ignoring, parts }
+}
+
+/// Draws one or two fields, each with a value that is not in `outputs`.
+fn new_facts(draw: &mut Draw, outputs: &str) -> Vec<(&'static str, String)> {
+    let count = 1 + draw.below(2);
+    let mut facts = Vec::new();
+    for field in draw.pick_several(FIELDS, count) {
+        let form = draw.form();
+        // A value that is also in an output could have been copied from there, so it is drawn again, at most 100 times.
+        let value =
+            std::iter::repeat_with(|| draw.value(form)).take(100).find(|value| !outputs.contains(value));
+        facts.push((field, value.unwrap_or_default()));
+    }
+    facts
 }

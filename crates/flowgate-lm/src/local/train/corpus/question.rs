@@ -90,12 +90,14 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
         let subject = subjects.len() - 1;
         // For each document about the subject: whether it states the first value, and whether the second.
         let layout = LAYOUTS.get(draw.below(LAYOUTS.len())).copied().unwrap_or_default();
-        for (first, second) in layout {
-            let mut stated: Vec<_> = [(*first, 0), (*second, 1)]
-                .iter()
-                .filter(|(is_stated, _)| *is_stated)
-                .map(|(_, value)| (subject, *value))
-                .collect();
+        for (states_first, states_second) in layout {
+            let mut stated: Vec<(usize, usize)> = Vec::new();
+            if *states_first {
+                stated.push((subject, 0));
+            }
+            if *states_second {
+                stated.push((subject, 1));
+            }
             // One document in eight also states a value of an earlier subject.
             if subject > 0 && draw.below(8) == 0 {
                 stated.push((draw.below(subject), draw.below(2)));
@@ -103,30 +105,7 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
             documents.push(stated);
         }
     }
-    // The documents that are not written yet. Each round writes a random one.
-    let mut order: Vec<usize> = (0..documents.len()).collect();
-    let mut text = draw.pick(&["Documents:\n", "Documents:\n", "", "Context:\n", "Read this:\n"]).to_owned();
-    let is_counted = draw.below(4) == 0;
-    while !order.is_empty() {
-        let stated = documents.get(order.swap_remove(draw.below(order.len()))).cloned().unwrap_or_default();
-        if is_counted {
-            // The number of documents that are left, which differs for each document.
-            text.push_str(&format!("Document {}: ", order.len()));
-        }
-        let statement =
-            phrasing.statements.get(draw.below(phrasing.statements.len())).cloned().unwrap_or_default();
-        let sentences: Vec<String> = by_subject(&stated)
-            .iter()
-            .map(|(subject, values)| {
-                sentence(&statement, &subjects, *subject, values, fields.as_slice())
-                    .into_iter()
-                    .map(|(text, _)| text)
-                    .collect()
-            })
-            .collect();
-        text.push_str(&sentences.join(" "));
-        text.push('\n');
-    }
+    let text = document_text(draw, &documents, &phrasing, &subjects, &fields);
     let mut parts = vec![(text, CONTENT)];
     // Several questions about the same documents teach more than one question, for little more computation.
     for _ in 0..QUESTIONS {
@@ -134,6 +113,40 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
         ask(&asked, &phrasing, &subjects, &fields, &mut parts);
     }
     Example { kind: ExampleKind::Question, parts }
+}
+
+/// Writes the documents in a random order, with one sentence for each subject of a document. `documents` lists for each
+/// document the facts that it states, as pairs of the index of a subject and the index of a value. `fields` are the
+/// names of the two values.
+fn document_text(
+    draw: &mut Draw,
+    documents: &[Vec<(usize, usize)>],
+    phrasing: &Phrasing,
+    subjects: &[Subject],
+    fields: &[&str],
+) -> String {
+    // The documents that are not written yet. Each round writes a random one.
+    let mut order: Vec<usize> = (0..documents.len()).collect();
+    let mut text = draw.pick(&["Documents:\n", "Documents:\n", "", "Context:\n", "Read this:\n"]).to_owned();
+    let is_counted = draw.below(4) == 0;
+    while !order.is_empty() {
+        let document = order.swap_remove(draw.below(order.len()));
+        let stated = documents.get(document).cloned().unwrap_or_default();
+        if is_counted {
+            // The number of documents that are left, which differs for each document.
+            text.push_str(&format!("Document {}: ", order.len()));
+        }
+        let statement =
+            phrasing.statements.get(draw.below(phrasing.statements.len())).cloned().unwrap_or_default();
+        let mut sentences: Vec<String> = Vec::new();
+        for (subject, values) in by_subject(&stated) {
+            let pieces = sentence(&statement, subjects, subject, &values, fields);
+            sentences.push(pieces.into_iter().map(|(piece, _)| piece).collect());
+        }
+        text.push_str(&sentences.join(" "));
+        text.push('\n');
+    }
+    text
 }
 
 /// Appends a question and its answer to `parts`; a part is a text with the weight of its tokens in the loss. `asked`

@@ -37,12 +37,13 @@ fn is_number(spelled: &str) -> bool {
     };
     let exponent = exponent.map(|e| e.strip_prefix(['-', '+']).unwrap_or(e));
     let is_digit = |b: u8| b.is_ascii_digit();
-    exponent.is_none_or(|e| is_all(e, is_digit))
-        && match mantissa.split_once('.') {
-            Some(("", fraction)) => is_all(fraction, is_digit),
-            Some((whole, fraction)) => is_all(whole, is_digit) && fraction.bytes().all(is_digit),
-            None => is_all(mantissa, is_digit),
-        }
+    let has_valid_exponent = exponent.is_none_or(|e| is_all(e, is_digit));
+    let has_valid_mantissa = match mantissa.split_once('.') {
+        Some(("", fraction)) => is_all(fraction, is_digit),
+        Some((whole, fraction)) => is_all(whole, is_digit) && fraction.bytes().all(is_digit),
+        None => is_all(mantissa, is_digit),
+    };
+    has_valid_exponent && has_valid_mantissa
 }
 
 /// Returns whether the text is not empty and all its bytes pass a test.
