@@ -134,7 +134,7 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
         if !word.known {
             return Some(UnreadReason::Script);
         }
-        if matches!(text, "--version" | "-V" | "--help" | "-h") || text == "-v" && call.name != "perl" {
+        if prints_and_exits(call, text) {
             return None;
         }
         // The code is in the standard input.
@@ -165,6 +165,19 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
         }
     }
     Some(input_reason(input))
+}
+
+/// Returns whether an interpreter with this option prints something about itself and runs no code. `-v` is verbose
+/// output in Python and Ruby, which then run the code, and Perl does so with `-V`. Ruby exits after `-v` if there is
+/// nothing else.
+fn prints_and_exits(call: &EffectiveCommand<'_, '_>, option: &str) -> bool {
+    match option {
+        "--version" | "--help" | "-h" => true,
+        "-V" => call.name.starts_with("python"),
+        "-v" if call.name == "ruby" => call.arguments.len() == 1,
+        "-v" => matches!(call.name, "bun" | "node" | "perl" | "php"),
+        _ => false,
+    }
 }
 
 /// Returns why code of another language from the standard input is not read.

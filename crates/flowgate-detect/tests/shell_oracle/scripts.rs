@@ -462,6 +462,9 @@ pub(crate) const WRITTEN: &[&str] = &[
 
 /// Scripts that are read completely, with the names of their commands.
 pub(crate) const READ: &[(&str, &[&str])] = &[
+    ("python3 -V -c 'print(1)'", &["python3"]),
+    ("ruby -v", &["ruby"]),
+    ("node -v && perl -v", &["node", "perl"]),
     ("ls", &["ls"]),
     ("", &[]),
     ("# rm", &[]),
@@ -534,6 +537,10 @@ pub(crate) const UNREAD: &[(&str, &[&str])] = &[
     ("ssh host", &["input"]),
     ("python3 -c 'print(1)'", &["language"]),
     ("python3 - <<'E'\nprint(1)\nE", &["language"]),
+    // `-v` is verbose output, and the code runs; so does it with Perl's `-V`.
+    ("python3 -v -c 'print(1)'", &["language"]),
+    ("ruby -v -e 'puts 1'", &["language"]),
+    ("perl -V -e 'print 1'", &["language"]),
     ("sudo --unknown x rm", &["arguments"]),
     ("parallel rm ::: x", &["arguments"]),
     ("git -c core.pager=rm log", &["arguments"]),
