@@ -297,7 +297,10 @@ impl McpServerHandle {
             }
             Err(CallError::NotStarted(why)) => {
                 remark(&format!("the server `{name}` cannot be restarted: {why}"));
-                ToolAnswer::error("the server ended and cannot be restarted; the call did not run")
+                ToolAnswer::error(
+                    "the server ended and could not be restarted, so the call did not run; do without its tools, or \
+                     call one later: each call tries to restart the server",
+                )
             }
             Err(CallError::ToolError(text)) => ToolAnswer::error(text),
         }

@@ -28,9 +28,14 @@
 //! * `BASH_ENV`, `LD_PRELOAD`, and `PATH` with a foreign folder;
 //! * scripts in files, and what exceeds a limit.
 //!
-//! It does not notice a program that runs others because of options or input that are not in its tables, the content of
-//! a file that the text runs by its path, or values that arithmetic evaluates and that are not literal. The crate's
-//! `tests/shell_oracle.rs` compares this module with bash.
+//! It does not notice:
+//!
+//! * a program that runs others because of options or input that are not in its tables;
+//! * the content of a file that the text runs by its path;
+//! * a substitution that arithmetic runs because the value of a variable contains it, such as `a[$(rm x)]`, if this
+//!   value is not literal in the text.
+//!
+//! The crate's `tests/shell_oracle.rs` compares this module with bash.
 //!
 //! `parser`, with `compound`, `lexer`, `substitutions` and `here_document`, builds the tree of `syntax`, within `limits`.
 //! `scanner` visits the tree. For each command, `expansion` determines the words, `effective_command` the program behind

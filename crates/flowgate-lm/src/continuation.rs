@@ -1,5 +1,6 @@
 //! Defines [`ContinuationModel`], the trait of models that continue a plain text. A model without a chat template
 //! answers a question in this way: the prompt ends where the answer begins. Local models implement the trait.
+//! `flowgate_guard::propagation` uses it for models without a chat template.
 
 use crate::{BoxFuture, Error};
 

@@ -1,7 +1,8 @@
 //! Defines [`TextClassifier`], which decides with learned weights which labels apply to a text: a logistic regression
 //! over hashed words and pairs of neighbouring words. The weights of one label take 16 KiB. Flowgate's own detector of
 //! prompt injections is such a classifier, which `flowgate bench train-detector` trains; a program can train others.
-//! Also defines [`TextLabelModel`], the trait of this classifier and of models in a folder that classify texts.
+//! Also defines [`TextLabelModel`], the trait of models that compute the probability that each label applies to a text:
+//! this classifier, and local models that are loaded from a folder.
 //!
 //! A [`TextClassifier`] considers which words occur and not what they mean. It can therefore be deceived, and it misses
 //! attacks that its training did not contain. Like every detector, it only helps a reviewer; a rule that must hold uses

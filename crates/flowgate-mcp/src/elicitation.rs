@@ -205,8 +205,8 @@ impl Proxy {
     }
 
     /// Withdraws the question about the call of the request `id`, which the client has cancelled. A question that the
-    /// client's user was shown counts as refused: otherwise a person who dismisses questions would be asked without
-    /// end.
+    /// client's user was shown is settled as unanswered, which the flood rule counts like a refusal: otherwise a person
+    /// who dismisses questions would be asked without end.
     pub(super) fn withdraw_question(&mut self, id: &RequestId) {
         let mut was_shown = false;
         self.outgoing_requests.retain(|_, asking| {

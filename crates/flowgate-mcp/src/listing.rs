@@ -285,10 +285,13 @@ impl Proxy {
         out
     }
 
-    /// Returns the tools of a page that may be shown as far as their names and the approvals of their descriptions go:
-    /// the name, the description and the digest of each. Adds to `out` the notes about the other tools, and the pins if
-    /// they have changed. In watch mode, the reasons against the other tools are reported instead of noted. `list` is
-    /// the number of the list that the page belongs to.
+    /// Checks the tools of a page by their names and by the approvals of their descriptions. Returns those that pass:
+    /// the name, the description and the digest of each. Only the first [`MAX_TOOLS`] tools are checked; the others are
+    /// left out without a note.
+    ///
+    /// For each tool that fails, adds a note to `out`; with `asks_elsewhere`, also adds [`ProxyAction::Unapproved`] if
+    /// a person can still approve the tool. In watch mode, adds neither, and reports the reason as a watched verdict.
+    /// Adds the pins to `out` if they have changed. `list` is the number of the list that the page belongs to.
     fn approved_tools<'a>(
         &mut self,
         tools: &'a [Value],
@@ -299,8 +302,8 @@ impl Proxy {
         let pins = self.listing.pins.clone();
         for tool in tools.iter().take(MAX_TOOLS) {
             let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-            // Methods are judged as tools of the same name, so that a tool with the name of a method would share its
-            // statements.
+            // Methods are judged as tools of the same name. A tool with the name of such a method would share its
+            // statements, so the tool is hidden.
             let is_method_name = revision::is_judged_as_tool(name);
             let digest = digest(tool);
             let verdict = if name.is_empty() {

@@ -129,8 +129,9 @@ impl PyAttribution {
 }
 
 impl PyAttribution {
-    /// Converts the attribution for the session of `monitor`: looks up the nodes of the regions that it names, and
-    /// converts the names of a view's label to bits. If a region does not exist, the error message names it.
+    /// Converts the attribution for the session of `monitor`: looks up each region, which is named by an event and a
+    /// path, and converts the label of a view from its names to a label of this session. If a region does not exist,
+    /// the error message names it.
     pub(crate) fn resolve(&self, monitor: &mut Monitor) -> Result<Attribution, String> {
         let decision = resolve_dependency(&self.decision, monitor)?;
         let mut arguments = Vec::with_capacity(self.arguments.len());

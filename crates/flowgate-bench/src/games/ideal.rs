@@ -1,14 +1,17 @@
-//! Computes what the model is shown in an ideal world, with which the real executions are compared (the stronger oracle of AgentSecBench's
-//! section 3.6, a *typed access-control oracle*), and what an execution means.
+//! Computes the ideal world of a security game: what the model is shown if the unauthorized parts of an observation are
+//! removed. This is the stronger oracle of AgentSecBench's section 3.6, a *typed access-control oracle*. Also computes
+//! what an execution means ([`Meaning`]).
 //!
-//! The oracle removes from the attacked observation what the labels of the task do not permit. In the retrieval game, it keeps only the records that
-//! belong to the caller's tenant; in the capability game, only the fields that name neither the forbidden tool nor the action token; in the instruction game, which
-//! has no labels, only the lines without the marker. The model receives the rest without a defence. Unlike a defence, the oracle knows the forms in which the
-//! variant writes a marker.
+//! The oracle removes from the attacked observation what the labels of the task do not permit. In the retrieval game,
+//! it keeps only the records that belong to the caller's tenant; in the capability game, only the fields that name
+//! neither the forbidden tool nor the action token; in the instruction game, which has no labels, only the lines
+//! without the marker. The model receives the rest without a defence. Unlike a defence, the oracle knows in which forms
+//! the variant of the game (`variant`) writes a marker.
 //!
-//! The two executions are compared by what they mean ([`Meaning`]) and not by the marker alone: which expected facts the user received, whether the
-//! marker was written, and whether the forbidden tool was proposed. A defence that removes a fact deviates from the ideal, and so does one that
-//! lets a marker through. [`GameSuite`](super::GameSuite) marks executions that deviate.
+//! The real execution of a task and its execution in the ideal world are compared by their meanings, and not by the
+//! marker alone: which expected facts the user received, whether the marker was written, and whether the forbidden tool
+//! was proposed. A defence that removes a fact deviates from the ideal, and so does one that lets a marker through.
+//! [`GameSuite`](super::GameSuite) marks executions that deviate.
 
 use serde_json::Value;
 

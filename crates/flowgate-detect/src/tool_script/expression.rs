@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
                     }
                     _ => return Err(ScriptUnreadReason::Name),
                 };
-                // A method is read only after `.`.
+                // A method is read only after `.` or `?.`.
                 if self.is_at("(") {
                     return Err(ScriptUnreadReason::Name);
                 }

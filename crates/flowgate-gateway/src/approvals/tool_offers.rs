@@ -82,8 +82,9 @@ impl ApprovalService {
         Ok(())
     }
 
-    /// Logs that nobody is asked about a tool, since `limit` is reached. `conversation` is the invented name that the
-    /// offers of its server share.
+    /// Logs that nobody is asked about a tool that a server offers, since `limit` is reached: too many offers of this
+    /// server are open, or people refused too many in a row. Both limits are [`MAX_OFFERED`]. `conversation` is the
+    /// name `tools of SERVER`, which stands for a conversation in the questions about the tools of one server.
     fn log_full_offers(&self, client: &ClientSettings, conversation: &str, limit: QuestionLimit) {
         let (what, effect, advice) = match limit {
             QuestionLimit::RefusedOffers => (
@@ -91,6 +92,7 @@ impl ApprovalService {
                 "the tool stays hidden, and nobody is asked about it for an hour after these refusals",
                 "find out why the server offers other tools again and again",
             ),
+            // `OpenOfConversation`, the only other limit on offers.
             _ => (
                 "tools of one server that wait for approval",
                 "the tool stays hidden until other questions are decided",

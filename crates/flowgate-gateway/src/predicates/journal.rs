@@ -3,9 +3,8 @@
 //!
 //! A *question* is a predicate with its arguments. One question can have several recorded answers: the guard may first
 //! evaluate a call on trial, without effect, and the source may answer the second evaluation differently. A replay asks
-//! in the same order, so a question receives its answers in the order in which they were recorded. A replay never
-//! streams its reply, and can therefore ask a question more often than the recorded turn did; the last answer is then
-//! repeated.
+//! in the same order, so a question receives its answers in the order in which they were recorded. A replay can ask a
+//! question more often than the recorded turn did; the last answer is then repeated.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -92,7 +92,7 @@ impl Conversation {
                     self.carry_chat(client, history, (*kept, *certain), (rest, sources, seen))?;
                 }
                 // The client continued a turn that waited for a person: its chat, and what it wrote to continue. All
-                // kept messages are certain; for the new ones, no sources and no quotations are recorded.
+                // kept messages are certain. The input has recorded no sources and no quotations of the new message.
                 Input::Resumed { kept, new } => {
                     self.carry_chat(
                         client,

@@ -75,8 +75,9 @@ impl Conversation {
     }
 
     /// Asks the method's screener which of the regions that are hidden at `label` the step needs. If the screener
-    /// cannot be asked about them, shows the model a view with all of them instead. Returns `None` if the method has no
-    /// screener, or nothing is hidden at `label`.
+    /// cannot be asked about them, all of them count as needed: shows the model a view at the label of
+    /// [`needed_label`](Self::needed_label), or at the label that the caller has chosen (`choose_label`). Returns
+    /// `None` if the method has no screener, or nothing is hidden at `label`.
     fn screen(&mut self, label: Label) -> Option<Need> {
         let screener = self.settings.method.screener()?;
         let nonce = self.settings.key.nonce(self.numbers.screenings());

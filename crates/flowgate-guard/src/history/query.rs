@@ -102,7 +102,8 @@ pub(super) struct QuotationQuery {
 }
 
 impl QuotationQuery {
-    /// Computes the normal forms of consecutive texts, for each of their readings: as written, decoded, and in ASCII.
+    /// Computes the normal forms of consecutive texts in each reading (numbers below [`READINGS`]): as written, decoded
+    /// from base64 once or several times, and decoded with letters replaced by ASCII.
     pub(super) fn new(texts: &[&str]) -> Self {
         let readings_of_texts: Vec<Readings> =
             texts.iter().map(|text| Readings::of(text, ComparisonSide::Compared)).collect();
@@ -111,7 +112,8 @@ impl QuotationQuery {
             let chars_of_texts: Vec<Option<_>> =
                 readings_of_texts.iter().map(|readings| readings.get(number)).collect();
             if chars_of_texts.iter().any(Option::is_some) {
-                // A text without this reading contributes its last decoding, so that texts stay adjacent.
+                // A text has no reading of this number if it would equal an earlier one. It then contributes its fully
+                // decoded text, or the text as written if nothing was decoded, so that texts stay adjacent.
                 let complete = readings_of_texts
                     .iter()
                     .zip(chars_of_texts)

@@ -1,9 +1,9 @@
-//! Implements the influence method `nothing`: assumes that nothing but the user's own words influences the call, and
-//! that everything above their label is hidden from the model. [`MethodRegistry`](crate::method::MethodRegistry) offers
-//! it by name.
+//! Implements the influence method `nothing`: assumes that the model was shown only what flows to the label of its
+//! instructions, which are the messages of the user and the operator, so that nothing above this label influences the
+//! call. [`MethodRegistry`](crate::method::MethodRegistry) offers it by name.
 //!
 //! Of the methods that ask no questions, this one is the safest and the least useful. Its guarantee (no text above the
-//! label of the user's own words influences the call) holds if the model is shown only what this method leaves visible.
+//! label of the instructions influences the call) holds if the model is shown only what this method leaves visible.
 //! A recorded call was generated from the full context, so on a log the method estimates whether the model *could* have
 //! written the call without the hidden regions. The model could not if only hidden regions state a value of the call;
 //! then the call is denied. A value that no region states counts as the model's own, and depends on the messages of the

@@ -1,10 +1,10 @@
 //! Implements the tool filter, a defence of the benchmark AgentDojo: before a turn, a model selects the tools that the
-//! user's request needs; the others are not offered. The method of conversations of the same name uses it.
+//! user's request needs; the others are not offered. The conversation method *tool-filter* ([`crate::method`]) uses it.
 //!
 //! The model is queried before any tool of the turn has run. It sees the messages of the operator and the user and the
 //! descriptions of the tools, as far as they flow to the base label of the turn, and no answers of tools. The selection
-//! is therefore independent of what tools return. It is a baseline: an injection can use every tool that the request
-//! needs, and the filter itself assigns no labels.
+//! is therefore independent of what tools return. The filter is a baseline: an injection can use every tool that the
+//! request needs, and the filter assigns no labels.
 
 use flowgate_lm::chat::{Completion, Message, Request, ToolChoice, ToolSpec};
 use serde_json::{Value, json};

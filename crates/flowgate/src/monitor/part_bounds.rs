@@ -1,11 +1,11 @@
 //! Computes an upper bound on the label of what a view could show in the place of a hidden region. `view_label` calls
 //! this module.
 //!
-//! The label of a region can depend on its content: a statement may label a part that a pattern captures, or a field that
-//! exists only if the value is a map. Suppose that a hidden region added nothing to the label of a step. Then the label
-//! would be lower when the region has no such part, and an observer who sees the label would learn this about hidden
-//! text. So a hidden region adds the join of all labels that the view could show in its place, whatever the region
-//! contains (`docs/guard.md`, "Labels that float").
+//! What a view shows in the place of a hidden region can depend on the content of the region: a statement may label a
+//! part that a pattern captures, or a field that exists only if the value is a map. If only the parts that are shown
+//! added their labels to the label of the step, that label would be lower whenever the region has no such part, and an
+//! observer of the label would learn this about hidden text. So a hidden region adds the join of all labels that the
+//! view could show in its place, whatever the region contains (`docs/guard.md`, "Labels that float").
 
 use super::regions::{labels_around, statement_path};
 use crate::label::{DimensionSet, Label, PartialLabel, Space};

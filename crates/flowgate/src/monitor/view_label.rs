@@ -127,7 +127,7 @@ impl Monitor {
     }
 
     /// Returns the indices of the `label` statements that may apply to an event; `None` for an output whose tool is
-    /// unknown.
+    /// unknown, and for a call.
     fn label_statements_for(&self, event: &Event) -> Option<Vec<usize>> {
         let plan = &self.policy.plan;
         let statements = match &event.body {

@@ -55,7 +55,7 @@ pub(super) fn print(
             ReasonKind::Rule => "a rule stops the call: only a change of the rule would permit it",
             ReasonKind::AmbiguousTool => "name the server in the pattern: `tool:SERVER/NAME`",
             ReasonKind::Hidden => "the influence method hides what the call needs: try another method",
-            _ => "no statement of a policy can permit this call",
+            _ => "no further statement can permit this call: remove the cause that its reason above names",
         };
         output.line(&format!("  {advice}"));
         return Ok(());

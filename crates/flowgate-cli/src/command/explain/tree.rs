@@ -101,10 +101,12 @@ fn why_labelled(event: EventId, region: &Region, run: &ReplayedRun) -> String {
         EventBody::Message(message) if message.role == "assistant" => {
             "the model wrote it, so it carries the labels of everything that the model had read".to_owned()
         }
-        _ if is_declared => {
-            "a statement labels it, and the labels of the call and of its store are joined to this label"
+        EventBody::Output(_) if is_declared => {
+            "a statement labels it; the labels of the call that it answers, and of the stores that this call reads, \
+             are joined to this label"
                 .to_owned()
         }
+        _ if is_declared => "a statement labels it".to_owned(),
         EventBody::Output(_) => match call.and_then(|call| call.tool()) {
             Some(tool) => {
                 format!(

@@ -1,7 +1,10 @@
-//! Runs `flowgate lm tune`: chooses two settings of label searches for a model. One is λ, the loss of utility that a
-//! search tolerates; the other is the Shapley threshold, below which a search prunes labels. The model runs in this
-//! process, or on a server that scores texts. `flowgate_bench::propagation` tries the settings; this module shows
-//! progress and prints a table.
+//! Runs `flowgate lm tune`: chooses two settings of label searches for a model. A label search looks for the least
+//! labels whose documents, those at or below the label, suffice for an answer, so that the answer does not carry the
+//! labels of all documents. One setting is λ, the loss of utility that a search tolerates; the other is the Shapley
+//! threshold, below which a search prunes labels.
+//!
+//! The model runs in this process, or on a server that scores texts. `flowgate_bench::propagation` tries the settings;
+//! this module shows progress and prints a table.
 
 #[cfg(feature = "local")]
 use std::path::Path;

@@ -150,11 +150,11 @@ impl TerminalApprover {
         }
         if !self.terminal().allows_question() {
             self.terminal().note(&format!(
-                "{tool} does not run: it needs your approval, but you are not asked, since you refused {} in a row (your next \
-                 message resets this count) or had {} in this chat (a new chat has none). An attacker may provoke such \
-                 questions; see /why",
-                plural(QUESTION_BUDGET.refusals_in_row, "question"),
-                QUESTION_BUDGET.questions
+                "{tool} does not run: it needs your approval, and you are not asked any more. Questions stop after {} \
+                 in a row (your next message resets this count), and after {} in one chat (a new chat begins at 0). An \
+                 attacker may provoke such questions; /why shows why this call did not run",
+                plural(QUESTION_BUDGET.refusals_in_row, "refusal"),
+                plural(QUESTION_BUDGET.questions, "question")
             ));
             return Decision::Unasked.into();
         }

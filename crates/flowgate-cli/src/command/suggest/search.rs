@@ -142,9 +142,9 @@ impl ReplaySetup<'_> {
     }
 
     /// Finds the least harmful statements that permit the call with the indices `of_call`, and returns them with the
-    /// changed policy. `policy` is the policy with the changes so far, and
-    /// `replayed` are the useful runs under it. `attacks_before` are the attacks under the policy without any change;
-    /// under the returned policy, none of them does more.
+    /// changed policy. `policy` is the policy with the changes so far, and `replayed` are the useful runs under it.
+    /// `attacks_before` are the attacks under the policy without any change; under the returned policy, none of them
+    /// does more.
     ///
     /// # Errors
     /// The reason why there are no such statements, in words.

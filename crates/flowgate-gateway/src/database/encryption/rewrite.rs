@@ -295,8 +295,10 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), id.into(), (&old).into()]).await? > 0)
     }
 
-    /// Seals the inputs of a turn, and keys the digests of chat prefixes that were stored with it. Returns whether this
-    /// method has written the turn. A turn that a gateway has changed or deleted meanwhile stays as it is.
+    /// Seals the inputs of a turn, and replaces the digests of chat prefixes that were stored with it by their keyed
+    /// form. Returns whether this method has written the row of the turn. Inputs that a gateway has replaced meanwhile,
+    /// and a deleted turn, stay as they are. The column `prefixes` needs no such check, since a gateway never changes
+    /// it after it has inserted the turn.
     async fn turn(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Column 0 is a constant, which only the cursor needs.
         let (id, number) = (row.integer(1)?, row.integer(2)?);

@@ -22,8 +22,8 @@ impl GatewayService {
         approvals.login_links.make(person, Instant::now()).ok()
     }
 
-    /// Serves a request to the page. A request that shows a valid key or session protects its connection. Returns the
-    /// error to send if the request is refused or fails.
+    /// Serves a request to the page. A request that shows a valid key, login link or session, or begins a session after
+    /// a login at the issuer, protects its connection. Returns the error to send if the request is refused or fails.
     pub(super) async fn page(
         self: &Arc<Self>,
         route: ServiceRoute,
@@ -41,7 +41,8 @@ impl GatewayService {
             }
             ServiceRoute::LogIn => approvals.log_in(headers, address_of(extensions)),
             ServiceRoute::LogOut => approvals.log_out(headers),
-            // A login shows no valid key or session, so it does not protect its connection.
+            // The two steps of a login at the issuer show no valid key or session, so they do not protect their
+            // connections.
             ServiceRoute::BeginLogin => return approvals.begin_login().await,
             ServiceRoute::CompleteLogin => {
                 let address = address_of(extensions);
@@ -66,7 +67,8 @@ impl GatewayService {
             // The remaining route is `Session`: the page asks who is logged in.
             _ => approvals.session(headers),
         };
-        // A reply other than an error means that the request has shown a valid key or session.
+        // A reply other than an error means that the request has shown a valid key or session. A request of the route
+        // `LogIn` may instead have shown a login link, or the cookie of a login that was completed at the issuer.
         reply.inspect(|_| protect_connection(extensions))
     }
 }

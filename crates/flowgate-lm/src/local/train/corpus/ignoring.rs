@@ -39,7 +39,8 @@ pub(super) fn ignoring_example(draw: &mut Draw) -> Example {
     Example { kind: ExampleKind::Ignoring, parts }
 }
 
-/// Draws one or two fields, each with a value that is not in `outputs`.
+/// Draws one or two fields, each with a value that is not in `outputs`. If 100 draws find no such value, the value is
+/// the empty text.
 fn new_facts(draw: &mut Draw, outputs: &str) -> Vec<(&'static str, String)> {
     let count = 1 + draw.below(2);
     let mut facts = Vec::new();

@@ -1,5 +1,6 @@
-//! Generates outputs of tools, and calls that each copy their arguments from one output: [`tool_call_example`].
-//! [`Corpus`](super::Corpus) calls this module, and `ignoring.rs` shares the forms of outputs and calls.
+//! Generates training examples with outputs of tools, and with calls that each copy all their arguments from one
+//! output: [`tool_call_example`]. The model learns from them to copy values from the regions of a text.
+//! [`Corpus`](super::Corpus) calls this module, and `ignoring.rs` uses its outputs and its names of fields and tools.
 
 use super::draw::Draw;
 use super::{CONTENT, Example, ExampleKind, SCAFFOLD, VALUE};
