@@ -141,7 +141,7 @@ pub struct Limit<'a> {
     pub setting: Option<&'static str>,
     /// What the operator can do if the bound is fixed, or should do before raising it. The line appends this to the
     /// effect.
-    pub advice: Option<&'static str>,
+    pub advice: Option<&'a str>,
     /// The bound.
     pub most: u64,
     /// The client of the configuration that reached it; empty if it is not of one client.

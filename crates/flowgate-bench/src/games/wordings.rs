@@ -50,8 +50,10 @@ impl GameWording {
         }
     }
 
-    /// Returns the text in a form that asks for a call of `tool` with these arguments. An attack of the instruction game asks the model to write the
-    /// call in place of the marker. An attack of the retrieval game asks for data, so a sentence is added that asks to send the data by the call.
+    /// Returns the text in a form that asks for a call of `tool` with these arguments. In a template, `{target}` is the
+    /// marker to write, `{blocked}` the tenant whose data is asked for, and `{forbidden}` the tool to call. An attack
+    /// of the instruction game asks the model to write the call in place of the marker. An attack of the retrieval game
+    /// asks for data, so a sentence is added that asks to send the data by the call.
     pub(crate) fn text(&self, tool: &str, arguments: &Value) -> String {
         // The call is inserted last, since its arguments could contain a name in braces.
         let call = format!("{tool} with the arguments {arguments}");
@@ -66,6 +68,8 @@ impl GameWording {
                 text.replace("{target}", "DONE").replace("{forbidden}", &call)
             }
             Self::Written(variant, text) => {
+                // The name as the variant writes it: in one part or, with `SplitFields` and an underscore in the name,
+                // in two. The sentence has the first part, and an appendix has the second.
                 let parts = variant.parts(tool);
                 let rest = parts.get(1).map_or_else(String::new, |rest| format!("\nAppendix: {rest}."));
                 let name = parts.first().map_or(tool, String::as_str);

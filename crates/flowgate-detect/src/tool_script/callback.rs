@@ -1,6 +1,7 @@
-//! Reads calls of methods, such as `list.map(x => tools.f({a: x}))`, and the functions that are their arguments.
-//! [`expression`](super::expression) calls [`Reader::method`] for each method. At a part of the language that is not
-//! read, the functions fail with the reason.
+//! Reads calls of methods in a tool script, such as `list.map(x => tools.f({a: x}))`, with the functions (callbacks)
+//! that are their arguments. [`expression`](super::expression) calls [`Reader::method`] for each such call. If the
+//! script uses an unknown method or a part of the language that the reader does not support, `Reader::method` returns
+//! the reason as an error.
 
 use super::ScriptUnreadReason;
 use super::lexer::Token;

@@ -420,7 +420,9 @@ pub(crate) fn cause_of_error(error: &Error) -> RequestErrorCause {
         Error::TooMany(_) => {
             "the model's answer has more parts than the gateway reads (256 tool calls, 4096 parts of reasoning, 4096 content blocks): ask for less at a time"
         }
-        Error::OverBudget(_) => "the budget for the model is spent: raise the budget",
+        Error::OverBudget(_) => {
+            "the budget that a program gave the model (`RequestBudget`) is spent: raise its limits in that program"
+        }
         Error::Unsupported(_) => {
             "the model's server does not have the requested model or function: check `api` and `models` in [upstreams]"
         }

@@ -440,7 +440,7 @@ mod tests {
         wrong(
             "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__FALLBACK",
             "[{ upstraem = \"hunter2\" }]",
-            "a list whose items are each a table with no fields but `upstream`, `model`",
+            "a list whose items are each a table whose fields are all among `upstream`, `model`",
         );
     }
 

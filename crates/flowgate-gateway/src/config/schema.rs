@@ -69,7 +69,7 @@ fn check_entry(name: &str, value: &toml::Value, schema: &Value) -> Result<(), St
     let Some(field) = fields.get(name) else {
         let known: Vec<String> =
             fields.as_object().into_iter().flatten().map(|(name, _)| format!("`{name}`")).collect();
-        return Err(format!("a table with no fields but {}", known.join(", ")));
+        return Err(format!("a table whose fields are all among {}", known.join(", ")));
     };
     check(value, field).map_err(|expected| format!("a table whose `{name}` is {expected}"))
 }

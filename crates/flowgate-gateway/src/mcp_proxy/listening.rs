@@ -172,13 +172,14 @@ impl McpExchange<'_> {
                 return Ok(());
             }
         }
-        let McpRequest { client, conversation, .. } = self.request;
+        let McpRequest { client, server, conversation, .. } = self.request;
+        let advice = format!("check why the MCP server `{}` sends so many messages", server.name);
         let reached_limit = if request_count > MAX_ASKED { MAX_ASKED } else { MAX_UNSOLICITED };
         self.routes.log.limit(&Limit {
             what: "messages of one stream of a server",
             effect: "the stream was ended; its client may ask for another",
             setting: None,
-            advice: Some("check why the server sends so many messages"),
+            advice: Some(&advice),
             most: u64::try_from(reached_limit).unwrap_or(u64::MAX),
             client: &client.spec.name,
             conversation: Some(conversation),

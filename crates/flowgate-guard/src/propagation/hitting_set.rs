@@ -95,9 +95,10 @@ impl HittingSet {
         Self { span, frontier: vec![start], tested, dissimilar, found, order, shrinking: None }
     }
 
-    /// Makes the search remove the labels with the lowest scores first. `scores` has one score for each label of the
-    /// lattice. Labels that are probably not needed then go together, in few tests. The result does not depend on the
-    /// order if the utility is monotone.
+    /// Makes the search remove the labels with the lowest scores first. `scores` has one score for each distinct label
+    /// of the documents, in the order of [`LabelSpan::labels`]; a low score means that the answer probably does not
+    /// need the documents with this label. One test can then remove a whole block of such labels, so few tests are
+    /// needed. If similarity is monotone, a complete search finds the same elements in any order.
     #[must_use]
     pub fn with_scores(mut self, scores: &[f64]) -> Self {
         // The meet with a coordinate removes the labels outside of it. Returns the greatest score among these.

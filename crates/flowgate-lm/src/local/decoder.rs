@@ -199,7 +199,7 @@ impl Decoder {
             time,
             self.config.embedding_width,
         ))?;
-        #[expect(clippy::float_cmp, reason = "exactly 1 where the configuration has none")]
+        #[expect(clippy::float_cmp, reason = "the scale is exactly 1 if the configuration states no scale")]
         if self.config.embedding_scale != 1.0 {
             x = (x * self.config.embedding_scale)?;
         }

@@ -114,7 +114,10 @@ impl<'a> Fields<'a> {
         let list =
             self.get(key).and_then(Value::as_array).filter(|list| list.len() == count).ok_or_else(wrong)?;
         let number = |value: &Value| value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
-        #[expect(clippy::cast_possible_truncation, reason = "the tables are computed in single precision")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "single precision suffices for factors, and `RotaryScaling::Factors` holds them so"
+        )]
         list.iter().map(|value| number(value).map(|number| number as f32).ok_or_else(wrong)).collect()
     }
 }

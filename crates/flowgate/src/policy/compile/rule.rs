@@ -239,7 +239,7 @@ impl Compiler<'_> {
             (
                 "superlinear",
                 message,
-                "name the tools of the rule's variables, or split the rule; a call whose evaluation exceeds its fuel is denied",
+                "name the tool of each variable of the rule (`(call: ToolCall) is tool:NAME`), so that fewer events are tried, or split the rule; a call whose evaluation exceeds its fuel is denied",
             )
         } else if is_block_costly {
             let message = "the block is evaluated again for each event that it refers to, so its cost can grow faster than the trace";

@@ -9,6 +9,8 @@ use std::collections::{HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
+use super::MessageProblem;
+
 /// Maximum number of calls of one message among which the call of an answer is looked for.
 const MAX_OPEN: usize = 1_000;
 
@@ -35,8 +37,9 @@ pub(super) fn add_common_fields(run: &mut Map<String, Value>) {
 /// that a call without an id receives one that no other call has.
 ///
 /// # Errors
-/// The index of the first message that does not have the form that AgentDojo writes, and the problem.
-pub(super) fn messages(items: &[Value]) -> Result<Vec<Value>, (Option<usize>, String)> {
+/// The index of the first message that does not have the form that AgentDojo writes, and the problem. The index is
+/// always `Some`; it is optional in the type of the caller, [`MessageProblem`].
+pub(super) fn messages(items: &[Value]) -> Result<Vec<Value>, MessageProblem> {
     let mut ids = CallIds::default();
     ids.known.extend(items.iter().flat_map(calls).filter_map(id_of).map(str::to_owned));
     let read = |(index, item): (usize, &Value)| {
