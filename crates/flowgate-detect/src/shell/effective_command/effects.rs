@@ -223,7 +223,7 @@ fn lets_everybody_write(mode: &str) -> bool {
 }
 
 /// Returns whether with this mode of `chmod`, a program runs with the rights of its owner (`u+s`, `4755`) or its group
-/// (`g+s`, `2755`), whoever starts it.
+/// (`g+s`, `2755`), no matter which user starts it.
 fn passes_rights_on(mode: &str) -> bool {
     // In the first of four octal digits, 4 is the bit for the owner and 2 the bit for the group.
     matches!(mode, "u+s" | "+s" | "g+s" | "ug+s")
