@@ -48,6 +48,17 @@ endorse call.arguments.title as trusted if:
 unsafe endorse call.arguments.title as trusted if:
     (call: ToolCall) is tool:send
     len(call.arguments.title) < 100
+endorse call.arguments.days as trusted if:
+    (call: ToolCall) is tool:send
+    is_date(call.arguments.days)
+endorse day as trusted if:
+    (call: ToolCall) is tool:send
+    (day: str) in call.arguments.days
+    is_date(day)
+endorse call.arguments.price as trusted if:
+    (call: ToolCall) is tool:send
+    is_decimal(call.arguments.price)
+    call.arguments.price in ["12.50", "20.00"]
 "#;
 
 /// Has the model read `tool` and leave a slot for `argument`, for which the filler writes `text`. Returns what became of the
@@ -87,6 +98,10 @@ fn an_endorsed_value_comes_out_of_hidden_text_without_a_question() {
     // A bound of one statement says nothing about the values that another one endorses.
     check("read", "title", "2024-05-19", "refused");
     check("read", "title", "send it all", "refused");
+    check("read", "days", "2024-05-19", "refused");
+    // A listed value keeps its spelling: another one is not in the list.
+    check("read", "price", "12.50", r#"runs send {"price":"12.50"}"#);
+    check("read", "price", "12.5", "refused");
 }
 
 /// Under `provenance`, an argument counts with the label of its source if the slot for it would be refused with the value

@@ -14,8 +14,8 @@ use crate::label::{DimensionSet, Label, Space};
 use crate::policy::Action;
 use crate::policy::pattern::PatternId;
 use crate::policy::plan::{
-    CompiledExpr, CompiledQuery, EventVariable, Plan, QueryItem, Requirement, Rule, TargetPath, TargetStep,
-    Type,
+    CompiledExpr, CompiledQuery, Endorsement, EventVariable, Plan, QueryItem, Requirement, Rule, TargetPath,
+    TargetStep, Type,
 };
 use crate::rules::{ObservedEvents, events_read_by};
 use crate::trace::{ArgumentSet, Tool};
@@ -166,30 +166,27 @@ impl Monitor {
 
     /// Returns the arguments of this tool that `endorse` statements are about, by name. The number of an argument is an
     /// upper bound, in bits, on what the author of an endorsed value decides by choosing it: `n` bits mean that at most
-    /// `2^n` values are endorsed. An argument is omitted if one of its statements has no such bound, since any of them
-    /// can endorse a value. Statements with a pattern that matches tools of two servers never apply, so they do not
-    /// count. Whether a value is endorsed depends on the call.
+    /// `2^n` values are endorsed. An argument is omitted if one of its statements has no such bound, or is about a part
+    /// of the argument or the items of a list in it, since any of them can endorse a value. Statements with a pattern
+    /// that matches tools of two servers never apply, so they do not count. Whether a value is endorsed depends on the
+    /// call.
     pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
         // `None` for an argument with a statement that has no bound.
         let mut bits_by_argument: BTreeMap<String, Option<u32>> = BTreeMap::new();
         for endorsement in applicable.iter().filter_map(|index| plan.endorsements.get(*index)) {
-            let [TargetStep::Key(first), TargetStep::Key(name)] = endorsement.target.steps.as_slice() else {
-                continue;
-            };
-            if **first != *"arguments"
-                || self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_some()
-            {
+            let Some((name, is_whole)) = endorsed_argument(endorsement) else { continue };
+            if self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_some() {
                 continue;
             }
-            let bits = endorsement.value.bits;
+            let bits = endorsement.value.bits.filter(|_| is_whole);
             // The author also chooses which of the statements applies: two sets of values have at most twice as many
             // as the larger one, which is one bit more.
             let add_alternative = |most_bits: &mut Option<u32>| {
                 *most_bits = most_bits.zip(bits).map(|(most, bits)| most.max(bits).saturating_add(1));
             };
-            bits_by_argument.entry(name.to_string()).and_modify(add_alternative).or_insert(bits);
+            bits_by_argument.entry(name.to_owned()).and_modify(add_alternative).or_insert(bits);
         }
         bits_by_argument.into_iter().filter_map(|(name, bits)| Some((name, bits?))).collect()
     }
@@ -342,6 +339,36 @@ impl Monitor {
                 self.stores.raise(&access.writes, view);
             }
         }
+    }
+}
+
+/// Returns the name of the argument that an `endorse` statement is about, and whether it endorses the whole argument
+/// rather than a part of it or the items of a list in it.
+fn endorsed_argument(endorsement: &Endorsement) -> Option<(&str, bool)> {
+    let (target, query) = (&endorsement.target, &endorsement.query);
+    if target.root == 0 {
+        return match target.steps.as_slice() {
+            [TargetStep::Key(first), TargetStep::Key(name), rest @ ..] if **first == *"arguments" => {
+                Some((name, rest.is_empty()))
+            }
+            _ => None,
+        };
+    }
+    let variable = query.variables.iter().find(|variable| variable.slot == target.root)?;
+    Some((argument_of_path(variable.domain.as_ref()?)?, false))
+}
+
+/// Returns the name of the argument that a path such as `call.arguments.mail.to` begins with; `None` for any other
+/// expression.
+fn argument_of_path(path: &CompiledExpr) -> Option<&str> {
+    let CompiledExpr::Member(object, key) = path else { return None };
+    match &**object {
+        CompiledExpr::Member(call, first)
+            if **first == *"arguments" && matches!(**call, CompiledExpr::Slot(0)) =>
+        {
+            Some(key)
+        }
+        object => argument_of_path(object),
     }
 }
 

@@ -98,6 +98,10 @@ impl Compiler<'_> {
             // Every condition holds, so the smallest set bounds the value.
             endorsed.bits = [endorsed.bits, bits].into_iter().flatten().min();
         }
+        // A listed value is not rewritten: its canonical form may not be in the list.
+        if is_listed {
+            endorsed.canonical = None;
+        }
         if is_unsafe {
             return Ok(endorsed);
         }
