@@ -145,9 +145,9 @@ impl DatabaseLogAnchors {
 #[cfg(test)]
 mod tests {
     use super::super::chain::LogHead;
-    use super::super::tests::{TestFolder, key, withheld};
     use super::super::{AuditError, AuditKey, AuditLog, AuditOptions, Timestamp};
     use super::*;
+    use crate::log::tests::{TestFolder, key, withheld};
 
     /// Opens a log with these lines, and expects this error.
     fn check(lines: &[&str], anchors: &DatabaseLogAnchors, expected: Option<&str>) {

@@ -459,8 +459,8 @@ fn remove(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{TestFolder, withheld};
     use super::*;
+    use crate::log::tests::{TestFolder, withheld};
 
     /// Deletes entries of a file that does not grow.
     fn forget(path: &Path, selector: &ContentSelector) -> Result<Vec<u64>, AuditError> {

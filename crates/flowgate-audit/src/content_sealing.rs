@@ -55,11 +55,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::content_cipher::tests::TestCipher;
-    use super::super::tests::{TestFolder, withheld};
     use super::super::{
         AuditLog, AuditOptions, ContentRetention, LineContent, LogExpectations, Timestamp, verify,
     };
     use super::*;
+    use crate::log::tests::{TestFolder, withheld};
 
     const FIRST: TestCipher = TestCipher(&["aa"]);
     const OLD: TestCipher = TestCipher(&["bb"]);
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!((counts(None), counts(Some(&OLD))), ((2, 3, 0), (5, 0, 0)));
         // Opening the log again, and deleting by the names of the entries, needs no key.
         let log = open(&folder);
-        let selector = super::super::tests::of_conversation("c1");
+        let selector = crate::log::tests::of_conversation("c1");
         assert_eq!(log.forget(Timestamp(9), &selector, "ann").unwrap(), 5);
         assert_eq!(stored(&folder), "");
     }
@@ -182,7 +182,7 @@ mod tests {
         let folder_of_later = TestFolder::new("sealed-later");
         let log = AuditLog::open(
             &folder_of_later.log(),
-            super::super::tests::key(),
+            crate::log::tests::key(),
             AuditOptions { content: ContentRetention::Kept, ..AuditOptions::default() },
             Timestamp(77),
         );

@@ -88,8 +88,8 @@ fn is_open_to_others(_: &File) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::super::key::AuditPublicKey;
-    use super::super::tests::TestFolder;
     use super::*;
+    use crate::log::tests::TestFolder;
 
     #[test]
     fn a_key_is_made_once_and_read_by_its_owner() {

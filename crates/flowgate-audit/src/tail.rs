@@ -165,8 +165,8 @@ pub(super) fn after_last_line_feed(file: &mut File, end: u64) -> io::Result<u64>
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::TestFolder;
     use super::*;
+    use crate::log::tests::TestFolder;
 
     #[test]
     fn lines_are_found_from_the_end() {

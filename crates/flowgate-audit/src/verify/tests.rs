@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::super::chain;
 use super::super::content;
-use super::super::tests::{TestFolder, key, of_lines, withheld};
 use super::super::{AuditKey, AuditLog, AuditOptions, ContentRetention};
 use super::*;
+use crate::log::tests::{TestFolder, key, of_lines, withheld};
 
 /// A log of two openings with content, of which one was deleted.
 fn example() -> (String, String) {

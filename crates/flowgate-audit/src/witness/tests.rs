@@ -4,9 +4,9 @@
 use std::fs;
 use std::io::BufReader;
 
-use super::super::tests::{TestFolder, key, withheld};
 use super::super::{AuditLog, AuditOptions, LogExpectations, VerifyError, VerifyErrorKind, verify};
 use super::*;
+use crate::log::tests::{TestFolder, key, withheld};
 
 fn other_key() -> AuditKey {
     AuditKey::from_seed([8; 32])

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::log_files::append_extension;
+use crate::*;
 
 /// A temporary folder of one test, deleted on drop.
-pub(super) struct TestFolder(PathBuf);
+pub(crate) struct TestFolder(PathBuf);
 
 impl TestFolder {
     /// Creates an empty folder, whose name begins with `flowgate-audit-` and `name`.
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         // Tests run concurrently, so each has its own folder.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -23,15 +24,15 @@ impl TestFolder {
         Self(path)
     }
 
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    pub(super) fn log(&self) -> PathBuf {
+    pub(crate) fn log(&self) -> PathBuf {
         self.file("audit.jsonl")
     }
 
-    pub(super) fn open(&self, options: AuditOptions) -> Result<AuditLog, AuditError> {
+    pub(crate) fn open(&self, options: AuditOptions) -> Result<AuditLog, AuditError> {
         AuditLog::open(&self.log(), key(), options, Timestamp(1))
     }
 }
@@ -42,12 +43,12 @@ impl Drop for TestFolder {
     }
 }
 
-pub(super) fn key() -> AuditKey {
+pub(crate) fn key() -> AuditKey {
     AuditKey::from_seed([7; 32])
 }
 
 /// An event of a conversation.
-pub(super) fn withheld(conversation: &str) -> AuditEvent {
+pub(crate) fn withheld(conversation: &str) -> AuditEvent {
     AuditEvent::ReplyWithheld {
         conversation: conversation.to_owned(),
         client: "agent".to_owned(),
@@ -56,16 +57,16 @@ pub(super) fn withheld(conversation: &str) -> AuditEvent {
     }
 }
 
-pub(super) fn of_lines(lines: &[u64]) -> ContentSelector {
+pub(crate) fn of_lines(lines: &[u64]) -> ContentSelector {
     ContentSelector { lines: Some(lines.iter().copied().collect()), ..ContentSelector::default() }
 }
 
-pub(super) fn of_conversation(name: &str) -> ContentSelector {
+pub(crate) fn of_conversation(name: &str) -> ContentSelector {
     ContentSelector { conversation: Some(name.to_owned()), ..ContentSelector::default() }
 }
 
 /// Verifies the log in the file `path`, with its contents and with the key of the tests.
-pub(super) fn checked(path: &Path) -> Result<LogSummary, VerifyError> {
+pub(crate) fn checked(path: &Path) -> Result<LogSummary, VerifyError> {
     let expected = LogExpectations { key: Some(key().public_key()), ..LogExpectations::default() };
     let mut log = BufReader::new(File::open(path).unwrap());
     let contents = fs::read(content::content_path(path)).unwrap_or_default();
