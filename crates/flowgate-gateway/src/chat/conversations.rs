@@ -14,12 +14,14 @@
 //!
 //! * `find`: finds the conversation that a request belongs to; `cache`: keeps recently used conversations in memory.
 //! * `load`: replays a conversation from its stored inputs; `carry_over`: carries it over to a changed policy.
+//! * `limits`: limits the memory, the size and the number of conversations.
 //! * `persist`: stores a turn; `stored_turn`: converts a turn to its stored form and back.
 //! * `watched_turn`: lets the policy of a client in watch mode judge each message.
 
 mod cache;
 mod carry_over;
 mod find;
+mod limits;
 mod load;
 mod persist;
 mod stored_turn;
@@ -37,6 +39,8 @@ use serde_json::Value;
 
 use cache::ConversationCache;
 pub(crate) use carry_over::{profile_with, replay_carried_over, replay_carried_over_recording};
+pub(crate) use limits::MEMORY_OF_A_BYTE;
+use limits::memory_of;
 pub(crate) use load::{one_off, recorded_elsewhere, replay, replay_recording, replay_with};
 use load::{replay_missing, turn_count};
 use stored_turn::StoredInput;
@@ -46,9 +50,9 @@ use crate::approvals::ApprovalReference;
 use crate::database::{CarriedTurns, Database, DatabaseError, OpenedConversation, ShownText};
 use crate::http::client_presence::ClientPresence;
 use crate::http::request_error::{RequestError, RequestErrorCause};
-use crate::http::value_budget::{LIMIT_NAME, LIMIT_SETTING, ValueBudget, ValueBudgetShare};
+use crate::http::value_budget::{ValueBudget, ValueBudgetShare};
 use crate::limits::count_values;
-use crate::log::{Limit, LogEvent, OperatorLog};
+use crate::log::{LogEvent, OperatorLog};
 use crate::mcp_proxy::proxies::ConversationProxies;
 use crate::predicates::journal::PredicateJournal;
 use crate::recorder::AuditEntry;
@@ -64,13 +68,6 @@ const LAST_USE_INTERVAL: Duration = Duration::from_secs(60);
 /// The cause of a failure in the operator's log, if the labels of a tenant's stores cannot be read.
 const DAMAGED_TENANT: &str =
     "the tenant's record of labels was changed after it was written: restore a backup of the database";
-/// The approximate memory of an empty conversation, in bytes.
-const MIN_CONVERSATION_BYTES: usize = 64 << 10;
-/// The approximate memory for each stored byte of input, in bytes. The factor was measured, and has a margin.
-pub(crate) const MEMORY_OF_A_BYTE: usize = 8;
-/// The approximate memory for each JSON value of the input, however short, in bytes. It was measured, and has a margin.
-const MEMORY_OF_A_VALUE: usize = 600;
-
 /// A conversation in memory, with its history and what is needed to store its next turn.
 #[derive(Debug)]
 pub(crate) struct ConversationState {
@@ -375,95 +372,6 @@ impl Conversations {
         }
     }
 
-    /// Reserves `bytes` of the memory budget for the conversation that `handle` names, until the returned share is
-    /// dropped. If the budget has no room, logs the limit, and releases the lease of the conversation.
-    ///
-    /// # Errors
-    /// The refusal of the request, if the budget has no room.
-    async fn reserve_memory(
-        &self,
-        client: &ClientState,
-        handle: &ConversationHandle,
-        bytes: usize,
-    ) -> Result<ValueBudgetShare, RequestError> {
-        if let Ok(share) = self.value_budget.take_for_conversation(bytes) {
-            return Ok(share);
-        }
-        self.log.limit(&Limit {
-            what: LIMIT_NAME,
-            effect: "a request was refused with 503, since there is no room for its conversation",
-            setting: Some(LIMIT_SETTING),
-            advice: None,
-            most: u64::try_from(self.value_budget.total_bytes()).unwrap_or(u64::MAX),
-            client: &client.spec.name,
-            conversation: Some(handle.name()),
-        });
-        // A lease that cannot be released expires by itself.
-        let _ = self.store.release_lease(&client.spec.name, handle.name()).await;
-        let message = "the gateway is overloaded: try again in a second";
-        Err(RequestError::new(StatusCode::SERVICE_UNAVAILABLE, message))
-    }
-
-    /// Deletes the least recently used conversations of a client beyond its limit, except those in use and `newest`,
-    /// the conversation that was just created.
-    ///
-    /// # Errors
-    /// If the database fails.
-    async fn make_room(&self, client: &ClientState, newest: &str) -> Result<(), RequestError> {
-        let limit = i64::try_from(client.spec.sessions).unwrap_or(i64::MAX);
-        let surplus = self.store.least_recently_used(&client.spec.name, newest, limit).await?;
-        if !surplus.is_empty() {
-            self.log.limit(&Limit {
-                what: "conversations of one client",
-                effect: "the least recently used conversations are deleted; the history of chats that \
-                    continue them is not trusted",
-                setting: Some("[clients.NAME] sessions"),
-                advice: None,
-                most: u64::try_from(limit).unwrap_or_default(),
-                client: &client.spec.name,
-                conversation: None,
-            });
-        }
-        for name in surplus {
-            let key = (client.spec.name.clone(), name);
-            // Whether a request of this gateway uses the conversation.
-            let is_used = self.memory().is_used(&key);
-            if !is_used {
-                self.store.delete_conversation(&key.0, &key.1).await?;
-                self.memory().forget(&key);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns whether a conversation may store another turn; logs the limit if it may not. The log line has the
-    /// names of the client and of the conversation.
-    pub(crate) fn has_room(&self, session: &ConversationState, (client, name): (&str, &str)) -> bool {
-        // Many short values take far more memory than their bytes, so the memory is limited as well: to that of a
-        // conversation which has reached the limit on bytes with long values.
-        let most_memory = memory_of(self.most_bytes, 0);
-        let has_bytes = session.bytes < self.most_bytes;
-        let has_room = has_bytes && session.memory() <= most_memory;
-        if !has_room {
-            let (what, most) = match has_bytes {
-                true => {
-                    ("memory of one conversation, which has many short values", u64::try_from(most_memory))
-                }
-                false => ("bytes of one conversation", u64::try_from(self.most_bytes)),
-            };
-            self.log.limit(&Limit {
-                what,
-                effect: "requests of the conversation are refused until the agent begins a new one",
-                setting: Some("[store] conversation-mib"),
-                advice: None,
-                most: most.unwrap_or(u64::MAX),
-                client,
-                conversation: Some(name),
-            });
-        }
-        has_room
-    }
-
     /// Updates the state in memory before a turn. Begins a turn of the predicate journal (the recorded answers of
     /// extern predicates), and joins the current labels of the stores of the client's tenant into the session. Loads
     /// the texts that the client was shown by other gateways, and forgets stale texts.
@@ -574,11 +482,6 @@ impl ConversationState {
         self.carried.is_some()
     }
 
-    /// Returns the approximate memory of the conversation, in bytes.
-    fn memory(&self) -> usize {
-        memory_of(self.bytes, self.values.saturating_add(self.proxies.value_count()))
-    }
-
     /// Returns the number of stored turns.
     pub(crate) fn turns(&self) -> i64 {
         self.turns
@@ -600,12 +503,6 @@ impl ConversationState {
         }
         Ok(())
     }
-}
-
-/// Returns the approximate memory, in bytes, of a conversation whose stored input has this many bytes and JSON values.
-fn memory_of(bytes: i64, values: usize) -> usize {
-    let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(MEMORY_OF_A_BYTE);
-    MIN_CONVERSATION_BYTES.saturating_add(bytes).saturating_add(values.saturating_mul(MEMORY_OF_A_VALUE))
 }
 
 /// Adds texts that a client was shown to the memory of quotations in its profile `client`. `texts` are in the form in
