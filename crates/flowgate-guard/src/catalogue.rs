@@ -70,6 +70,9 @@ pub(crate) struct CatalogueEntry {
     /// Of `slots`, those that only an endorsement permits, each with the greatest number of bits that the author of a
     /// hidden text can choose in an endorsed value.
     pub(crate) endorsed: BTreeMap<String, u32>,
+    /// The arguments that endorsements are about, also those that may be slots without one, each with a bound in bits;
+    /// `None` for one without a bound.
+    endorsement_bounds: BTreeMap<String, Option<u32>>,
 }
 
 impl Catalogue {
@@ -122,7 +125,8 @@ impl Catalogue {
             let (slots, endorsed) = Self::slot_arguments(monitor, &offered.tool);
             let name = unique_name(&offered.tool, &taken);
             taken.insert(name.clone());
-            self.entries.push(CatalogueEntry { offered, name, event, slots, endorsed });
+            let endorsement_bounds = monitor.endorsement_bounds(&offered.tool);
+            self.entries.push(CatalogueEntry { offered, name, event, slots, endorsed, endorsement_bounds });
         }
         Ok(())
     }
@@ -185,6 +189,12 @@ impl Catalogue {
     /// author of a hidden text can choose in an endorsed value.
     pub(crate) fn endorsed_slots(&self, tool: &Tool) -> BTreeMap<String, u32> {
         self.entry(tool).map(|entry| entry.endorsed.clone()).unwrap_or_default()
+    }
+
+    /// Returns the arguments of a tool that endorsements are about, each with the greatest number of bits that the
+    /// author of a hidden text can choose in an endorsed value; `None` if there is no such bound.
+    pub(crate) fn endorsement_bounds(&self, tool: &Tool) -> BTreeMap<String, Option<u32>> {
+        self.entry(tool).map(|entry| entry.endorsement_bounds.clone()).unwrap_or_default()
     }
 
     /// Returns the name by which the model calls a tool.

@@ -30,10 +30,10 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
             launches.push(unread(UnreadReason::Script));
             return launches;
         }
-        // `+` before letters turns the options off.
-        let letters =
-            text.strip_prefix('-').or_else(|| text.strip_prefix('+')).filter(|letters| !letters.is_empty());
-        let is_operand = !word.known || letters.is_none() && text != "-";
+        // The short options of the word, such as `ec` for `-ec`; `+ec` turns the same options off.
+        let options =
+            text.strip_prefix('-').or_else(|| text.strip_prefix('+')).filter(|options| !options.is_empty());
+        let is_operand = !word.known || options.is_none() && text != "-";
         if is_operand {
             break Some(word);
         }
@@ -56,11 +56,11 @@ pub(super) fn shell_launches<'s>(call: &EffectiveCommand<'_, 's>, input: &Comman
             }
             continue;
         }
-        let letters = letters.unwrap_or_default();
-        runs_command |= text.starts_with('-') && letters.contains('c');
-        reads_input |= text.starts_with('-') && letters.contains('s');
+        let options = options.unwrap_or_default();
+        runs_command |= text.starts_with('-') && options.contains('c');
+        reads_input |= text.starts_with('-') && options.contains('s');
         // `-o` and `-O` have the next word as their value, the name of a setting.
-        if letters.contains(['o', 'O']) && words.next().is_some_and(|value| value.splits) {
+        if options.contains(['o', 'O']) && words.next().is_some_and(|value| value.splits) {
             launches.push(unread(UnreadReason::Arguments));
         }
     };
@@ -121,7 +121,7 @@ pub(super) fn interpreter_launches<'s>(
 /// decides this.
 fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> Option<UnreadReason> {
     // The short options whose value is code.
-    let code_letters = match call.name {
+    let code_options = match call.name {
         "php" => "rBRE",
         "node" | "bun" => "ep",
         "ruby" => "e",
@@ -156,7 +156,7 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
             // The first argument that is not an option is the file with the code.
             return Some(UnreadReason::File);
         };
-        if short.contains(|letter| code_letters.contains(letter)) {
+        if short.contains(|option| code_options.contains(option)) {
             return Some(UnreadReason::Language);
         }
         // These options have the next word as their value.

@@ -231,17 +231,17 @@ impl Wrapper {
 
     /// Reads the short options of one word, such as `nu` for `-nu`. Returns the same as
     /// [`read_long_option`](Self::read_long_option).
-    fn read_short_options(&self, letters: &str) -> Option<(usize, bool)> {
-        for (i, letter) in letters.char_indices() {
-            if self.inert.contains(letter) {
+    fn read_short_options(&self, options: &str) -> Option<(usize, bool)> {
+        for (i, option) in options.char_indices() {
+            if self.inert.contains(option) {
                 return None;
             }
-            if self.values.contains(letter) {
-                // The value is the rest of this word or, if the letter is the last one, the next word.
-                let is_last = i + letter.len_utf8() == letters.len();
+            if self.values.contains(option) {
+                // The value is the rest of this word or, if the option is the last one, the next word.
+                let is_last = i + option.len_utf8() == options.len();
                 return Some((usize::from(is_last), false));
             }
-            if !self.flags.contains(letter) {
+            if !self.flags.contains(option) {
                 return Some((0, true));
             }
         }

@@ -206,11 +206,8 @@ impl Conversation {
         let mut endorsed = self.tools.catalogue().endorsed_slots(&tool);
         // Only the slots that this call fills count.
         endorsed.retain(|argument, _| sources.iter().any(|(filled, ..)| filled == argument));
-        // The bits that this call releases: the value of each endorsed slot, and whether that value is endorsed.
-        self.turn.outcome.spent.bits += endorsed
-            .values()
-            .map(|bits| usize::try_from(*bits).unwrap_or(usize::MAX).saturating_add(1))
-            .sum::<usize>();
+        let filled: Vec<&str> = sources.iter().map(|(argument, ..)| argument.as_str()).collect();
+        self.turn.outcome.spent.bits += self.released_bits(&tool, &filled, &arguments);
         if !sources.is_empty() && self.monitor.has_independent_output(&tool) {
             // The part of the answer that depends on no argument reveals that the slots could be filled.
             self.turn.outcome.spent.bits += 1;
@@ -301,6 +298,22 @@ impl Conversation {
                 None
             }
         }
+    }
+
+    /// Returns an upper bound on the bits that the arguments `filled`, which hidden text fills, release if endorsements
+    /// lower their labels: the value of each, and whether it is endorsed. Arguments that may be slots without an
+    /// endorsement count as well, because an endorsement lowers their labels all the same.
+    fn released_bits(&self, tool: &Tool, filled: &[&str], arguments: &Map<String, Value>) -> usize {
+        let bounds = self.tools.catalogue().endorsement_bounds(tool);
+        let bits_of = |(argument, bound): (&String, &Option<u32>)| {
+            // Without a bound, 8 bits for each byte of the value, and 64 bits for its length.
+            let length = arguments.get(argument).map_or(0, |value| value.to_string().len());
+            let unbounded = length.saturating_mul(8).saturating_add(64);
+            let bits = bound.map_or(unbounded, |bits| usize::try_from(bits).unwrap_or(usize::MAX));
+            bits.saturating_add(1)
+        };
+        let of_filled = bounds.iter().filter(|(argument, _)| filled.contains(&argument.as_str()));
+        of_filled.map(bits_of).fold(0, usize::saturating_add)
     }
 
     /// Disarms the addresses in filled slots that the policy does not let a reader of the argument follow, and reports

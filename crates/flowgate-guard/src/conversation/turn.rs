@@ -132,8 +132,9 @@ pub struct TurnUsage {
     ///   of the provenance method.
     /// * Each draft of the cheapest-first method counts one, and so does each draft that is accepted because its
     ///   rewrite made no call.
-    /// * Each filled slot that only an endorsement permits counts the bits that the author of a hidden text can choose
-    ///   in an endorsed value, and one for whether the value is endorsed.
+    /// * Each filled slot of an argument that an endorsement is about counts the bits that the author of a hidden text
+    ///   can choose in an endorsed value (the value as a whole if there is no bound), and one for whether the value is
+    ///   endorsed.
     /// * A call with slots counts one if a part of its answer depends on no argument: that part shows that the slots
     ///   could be filled.
     /// * With the lowest-first method, each question asked above the base label counts one, because its answer can

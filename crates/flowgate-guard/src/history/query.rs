@@ -103,7 +103,7 @@ pub(super) struct QuotationQuery {
 
 impl QuotationQuery {
     /// Computes the normal forms of consecutive texts in each reading (numbers below [`READINGS`]): as written, decoded
-    /// from base64 once or several times, and decoded with letters replaced by ASCII.
+    /// from base64 once or several times, and decoded with other characters replaced by ASCII characters.
     pub(super) fn new(texts: &[&str]) -> Self {
         let readings_of_texts: Vec<Readings> =
             texts.iter().map(|text| Readings::of(text, ComparisonSide::Compared)).collect();

@@ -19,13 +19,13 @@ pub(super) fn normalized_texts(text: &str) -> Vec<Vec<u8>> {
     let readings = Readings::of(text, ComparisonSide::Remembered);
     let mut normalized: Vec<Vec<u8>> = Vec::new();
     for (number, chars) in (0..READINGS).filter_map(|number| Some((number, readings.get(number)?))) {
-        let mut letters = NormalizedText::default();
+        let mut alphanumeric = NormalizedText::default();
         let mut symbols = NormalizedText::default();
         let mut invisible = NormalizedText::default();
         for char in chars.iter() {
-            append_normalized(char.c, (), &mut letters, &mut symbols, &mut invisible);
+            append_normalized(char.c, (), &mut alphanumeric, &mut symbols, &mut invisible);
         }
-        let mut forms = vec![letters.bytes, symbols.bytes, invisible.bytes];
+        let mut forms = vec![alphanumeric.bytes, symbols.bytes, invisible.bytes];
         if let Some(is_markup) = markup_mask(&chars) {
             let mut plain = NormalizedText::default();
             let shown = chars.iter().zip(is_markup).filter(|(_, is_markup)| !is_markup);

@@ -59,6 +59,16 @@ endorse call.arguments.price as trusted if:
     (call: ToolCall) is tool:send
     is_decimal(call.arguments.price)
     call.arguments.price in ["12.50", "20.00"]
+payload call.arguments.memo if:
+    (call: ToolCall) is tool:send
+endorse call.arguments.memo as trusted if:
+    (call: ToolCall) is tool:send
+    is_date(call.arguments.memo)
+payload call.arguments.words if:
+    (call: ToolCall) is tool:send
+unsafe endorse call.arguments.words as trusted if:
+    (call: ToolCall) is tool:send
+    len(call.arguments.words) < 100
 "#;
 
 /// Has the model read `tool` and leave a slot for `argument`, for which the filler writes `text`. Returns what became of the
@@ -157,6 +167,12 @@ fn a_refused_value_is_hidden_and_the_released_bits_are_counted() {
     assert_eq!((permitted.bits, refused.bits, refused.questions), (23, 23, 0));
     let (_, choice, _) = outcome("read", "city", "Rome");
     assert_eq!(choice.bits, 3);
+    // An endorsement lowers the label of a payload argument, too, so its bits count: those of a date, or without a
+    // bound those of the seven bytes `"hello"`, with 64 for the length.
+    let (ran, memo, _) = outcome("read", "memo", "2024-05-19");
+    assert_eq!((ran.as_str(), memo.bits), (r#"runs send {"memo":"2024-05-19"}"#, 23));
+    let (ran, words, _) = outcome("read", "words", "hello");
+    assert_eq!((ran.as_str(), words.bits), (r#"runs send {"words":"hello"}"#, 8 * 7 + 64 + 1));
     // Which of two statements applies is another bit.
     let (_, either, _) = outcome("read", "week", "next");
     assert_eq!(either.bits, 24);

@@ -164,17 +164,22 @@ impl Monitor {
         names
     }
 
+    /// Returns the arguments of this tool whose endorsed values have a bound, each with the bound: see
+    /// [`endorsement_bounds`](Self::endorsement_bounds).
+    pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
+        let bounds = self.endorsement_bounds(tool).into_iter();
+        bounds.filter_map(|(argument, bits)| Some((argument, bits?))).collect()
+    }
+
     /// Returns the arguments of this tool that `endorse` statements are about, by name. The number of an argument is an
     /// upper bound, in bits, on what the author of an endorsed value decides by choosing it: `n` bits mean that at most
-    /// `2^n` values are endorsed. An argument is omitted if one of its statements has no such bound, or is about a part
-    /// of the argument or the items of a list in it, since any of them can endorse a value. Statements with a pattern
-    /// that matches tools of two servers never apply, so they do not count. Whether a value is endorsed depends on the
-    /// call.
-    pub fn endorsed_arguments(&self, tool: &Tool) -> BTreeMap<String, u32> {
+    /// `2^n` values are endorsed. It is `None` if one of the statements has no such bound, or is about a part of the
+    /// argument or the items of a list in it, since any of them can endorse a value. Statements with a pattern that
+    /// matches tools of two servers never apply, so they do not count. Whether a value is endorsed depends on the call.
+    pub fn endorsement_bounds(&self, tool: &Tool) -> BTreeMap<String, Option<u32>> {
         let plan = &self.policy.plan;
         let applicable = applicable_statements::statements_for_tool(plan, tool).endorsements;
-        // `None` for an argument with a statement that has no bound.
-        let mut bits_by_argument: BTreeMap<String, Option<u32>> = BTreeMap::new();
+        let mut bounds: BTreeMap<String, Option<u32>> = BTreeMap::new();
         for endorsement in applicable.iter().filter_map(|index| plan.endorsements.get(*index)) {
             let Some((name, is_whole)) = endorsed_argument(endorsement) else { continue };
             if self.ambiguity_reason(plan, &endorsement.query, Some(tool)).is_some() {
@@ -186,9 +191,9 @@ impl Monitor {
             let add_alternative = |most_bits: &mut Option<u32>| {
                 *most_bits = most_bits.zip(bits).map(|(most, bits)| most.max(bits).saturating_add(1));
             };
-            bits_by_argument.entry(name.to_owned()).and_modify(add_alternative).or_insert(bits);
+            bounds.entry(name.to_owned()).and_modify(add_alternative).or_insert(bits);
         }
-        bits_by_argument.into_iter().filter_map(|(name, bits)| Some((name, bits?))).collect()
+        bounds
     }
 
     /// Returns whether every call of a tool with this label is permitted without a question, whatever its arguments and
@@ -355,20 +360,12 @@ fn endorsed_argument(endorsement: &Endorsement) -> Option<(&str, bool)> {
         };
     }
     let variable = query.variables.iter().find(|variable| variable.slot == target.root)?;
-    Some((argument_of_path(variable.domain.as_ref()?)?, false))
-}
-
-/// Returns the name of the argument that a path such as `call.arguments.mail.to` begins with; `None` for any other
-/// expression.
-fn argument_of_path(path: &CompiledExpr) -> Option<&str> {
-    let CompiledExpr::Member(object, key) = path else { return None };
-    match &**object {
-        CompiledExpr::Member(call, first)
-            if **first == *"arguments" && matches!(**call, CompiledExpr::Slot(0)) =>
-        {
-            Some(key)
-        }
-        object => argument_of_path(object),
+    match variable.domain.as_ref()?.variable_path()? {
+        (0, keys) => match keys.as_slice() {
+            ["arguments", name, ..] => Some((*name, false)),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use flowgate::monitor::ReasonKind;
 use flowgate::policy::Policy;
+use flowgate::trace::Tool;
 use flowgate::trace::read::RecordedRun;
 use flowgate_guard::replay::ReplayedRun;
 
@@ -82,26 +83,10 @@ pub(super) fn print(
     let (sets, is_complete) = trial.smallest_sets(&candidates_of_call.all, &parts);
     let mut suggestions: Vec<Suggestion<'_>> =
         sets.into_iter().map(|statements| Suggestion { statements, effect: None }).collect();
-    // Measures on the corpora what each set frees, and which attacks it lets pass.
-    if !explained.corpora.is_empty() && !suggestions.is_empty() {
-        // Each set of statements has compiled in its trial, so `filter_map` drops none, and the effects are in the
-        // order of the suggestions.
-        let changed: Vec<Arc<Policy>> = suggestions
-            .iter()
-            .filter_map(|suggestion| {
-                with_statements(policy, suggestion.statements.iter().map(|s| s.statement.as_str()))
-            })
-            .map(Arc::new)
-            .collect();
-        let measurement = Measurement {
-            explained,
-            corpora,
-            suite: RunMarks::of(recorded).suite,
-            tool: &call.tool,
-            progress,
-        };
-        let effects = measurement.measure(&changed, errors)?;
-        suggestions.iter_mut().zip(effects).for_each(|(suggestion, effect)| suggestion.effect = Some(effect));
+    if !corpora.is_empty() && !suggestions.is_empty() {
+        let suite = RunMarks::of(recorded).suite;
+        let measurement = Measurement { explained, corpora, suite, tool: &call.tool, progress };
+        measure(&mut suggestions, &measurement, policy, errors)?;
     }
     let (harmful, others): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) = suggestions
         .into_iter()
@@ -122,6 +107,43 @@ pub(super) fn print(
         let needed = "only with `--against` a corpus that has attacks on the tool";
         output.line(&format!("  Suggested {needed}: {}", escaping::line(why)));
     }
+    print_changes(harmless, &harmful, &call.tool, output);
+    Ok(())
+}
+
+/// Measures on the corpora what each change frees, and which attacks it lets pass. Runs that cannot be read are added to
+/// `errors`.
+///
+/// # Errors
+/// If a corpus cannot be read, or has no run to replay.
+fn measure(
+    suggestions: &mut [Suggestion<'_>],
+    measurement: &Measurement<'_>,
+    policy: &Policy,
+    errors: &mut Vec<InputError>,
+) -> Result<(), InputError> {
+    // Each set of statements has compiled in its trial, so `filter_map` drops none, and the effects are in the order of
+    // the suggestions.
+    let changed: Vec<Arc<Policy>> = suggestions
+        .iter()
+        .filter_map(|suggestion| {
+            with_statements(policy, suggestion.statements.iter().map(|s| s.statement.as_str()))
+        })
+        .map(Arc::new)
+        .collect();
+    let effects = measurement.measure(&changed, errors)?;
+    suggestions.iter_mut().zip(effects).for_each(|(suggestion, effect)| suggestion.effect = Some(effect));
+    Ok(())
+}
+
+/// Prints the changes that permit a call of `tool`: those that were tried on a recorded attack on the tool, with numbers;
+/// those that were not; and, as not recommended, those that let a recorded attack pass (`harmful`).
+fn print_changes(
+    harmless: Vec<Suggestion<'_>>,
+    harmful: &[Suggestion<'_>],
+    tool: &Tool,
+    output: &mut Console,
+) {
     // The effects of all changes are of the same corpora, so either all of them were tried on an attack or none.
     let (tried, untried): (Vec<Suggestion<'_>>, Vec<Suggestion<'_>>) =
         harmless.into_iter().partition(Suggestion::was_attacked);
@@ -134,7 +156,7 @@ pub(super) fn print(
         print_suggestion(&format!("{}.", number + 1), suggestion, output);
     }
     if !untried.is_empty() {
-        let tool = escaping::line(&call.tool.to_string());
+        let tool = escaping::line(&tool.to_string());
         output.line(&format!(
             "  Not tried on an attack: each of these changes of the policy permits the call (the least harmful first). Before you \
             add one, replay recorded attacks on {tool} with `--against RUNS`:"
@@ -145,7 +167,6 @@ pub(super) fn print(
         output.line("  Not recommended: with these changes a recorded attack does more than without:");
         harmful.iter().for_each(|suggestion| print_suggestion("✗", suggestion, output));
     }
-    Ok(())
 }
 
 impl Suggestion<'_> {

@@ -6,7 +6,6 @@
 use super::super::plan::{CompiledExpr, ListSource};
 use super::super::syntax::{Expr, ExprKind, ToolRef};
 use super::body::Scope;
-use super::target::path_of;
 use super::{CompileResult, Compiler};
 
 impl Compiler<'_> {
@@ -45,7 +44,7 @@ impl Compiler<'_> {
             };
             let compiled = self.expression(value, scope)?;
             // The variable in slot 0 is the judged call: the path is `call.arguments.NAME` or a part of it.
-            let is_argument = path_of(&compiled).is_some_and(|(root, keys)| {
+            let is_argument = compiled.variable_path().is_some_and(|(root, keys)| {
                 root == 0 && keys.len() >= 2 && keys.first() == Some(&"arguments")
             });
             if !is_argument && !matches!(compiled, CompiledExpr::Constant(_)) {

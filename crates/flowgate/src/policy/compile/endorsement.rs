@@ -12,7 +12,7 @@ use super::super::plan::{
 use super::super::role_guess::decisive_word;
 use super::super::syntax::{Comparison, ConditionBody, Expr};
 use super::body::Scope;
-use super::target::{argument_name, path_of};
+use super::target::argument_name;
 use super::{CompileResult, Compiler};
 use crate::builtin::FUNCTIONS;
 use crate::monitor::MAX_ENDORSED_ITEMS;
@@ -47,7 +47,7 @@ impl Compiler<'_> {
         }
         let domain = self.variable(scope, target.root).and_then(|variable| variable.domain.as_ref());
         let is_argument = domain
-            .and_then(path_of)
+            .and_then(CompiledExpr::variable_path)
             .is_some_and(|(root, keys)| root == 0 && keys.len() >= 2 && keys.first() == Some(&"arguments"));
         if is_argument && target.steps.is_empty() {
             return Ok(target);
@@ -203,7 +203,7 @@ impl Compiler<'_> {
 pub(super) fn restriction(test: &CompiledExpr, target: &TargetPath) -> Option<Restriction> {
     // Whether an expression is exactly the path that the statement endorses.
     let is_target = |ex: &CompiledExpr| {
-        path_of(ex).is_some_and(|(root, keys)| {
+        ex.variable_path().is_some_and(|(root, keys)| {
             let steps = &target.steps;
             let is_key =
                 |(key, step): (&&str, &TargetStep)| matches!(step, TargetStep::Key(k) if **k == **key);
@@ -272,7 +272,7 @@ fn contains_nested_list(item: &QueryItem) -> bool {
 /// Returns the name of the argument that a statement endorses, or whose items it endorses, such as `mail.to`.
 fn endorsed_name(target: &TargetPath, query: &CompiledQuery) -> String {
     let root = query.variables.iter().find(|variable| variable.slot == target.root);
-    match root.and_then(|variable| variable.domain.as_ref()).and_then(path_of) {
+    match root.and_then(|variable| variable.domain.as_ref()).and_then(CompiledExpr::variable_path) {
         // The target is a variable that ranges over a list in the call (slot 0). The first key of the path to the list
         // is `arguments`.
         Some((0, keys)) => keys.into_iter().skip(1).collect::<Vec<_>>().join("."),

@@ -4,7 +4,7 @@
 
 use super::super::argument_role::ArgumentRole;
 use super::super::diagnostic::{Diagnostic, Span};
-use super::super::plan::{CompiledExpr, CompiledQuery, TargetPath, TargetStep, Type};
+use super::super::plan::{CompiledQuery, TargetPath, TargetStep, Type};
 use super::super::role_guess::suggested_role;
 use super::super::syntax::{Expr, ExprKind, Independence};
 use super::body::Scope;
@@ -207,18 +207,4 @@ pub(super) fn argument_name(target: &TargetPath) -> String {
         _ => None,
     });
     names.collect::<Vec<_>>().join(".")
-}
-
-/// Splits a path of keys from a variable, such as `call.arguments.to`, into the slot of the variable and the keys.
-/// `None` if the expression is not such a path.
-pub(super) fn path_of(ex: &CompiledExpr) -> Option<(usize, Vec<&str>)> {
-    match ex {
-        CompiledExpr::Slot(slot) => Some((*slot, Vec::new())),
-        CompiledExpr::Member(object, key) => {
-            let (slot, mut keys) = path_of(object)?;
-            keys.push(key);
-            Some((slot, keys))
-        }
-        _ => None,
-    }
 }

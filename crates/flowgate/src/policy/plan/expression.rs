@@ -156,6 +156,20 @@ pub(crate) enum ListedForm {
 }
 
 impl CompiledExpr {
+    /// Splits a path of keys from a variable, such as `call.arguments.to`, into the slot of the variable and the keys.
+    /// `None` if the expression is not such a path.
+    pub(crate) fn variable_path(&self) -> Option<(usize, Vec<&str>)> {
+        match self {
+            Self::Slot(slot) => Some((*slot, Vec::new())),
+            Self::Member(object, key) => {
+                let (slot, mut keys) = object.variable_path()?;
+                keys.push(key);
+                Some((slot, keys))
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the direct subexpressions. Those of a block such as `forall:` are its bounds, the lists of its variables
     /// and its conditions. The body of a predicate that the expression calls is not among them.
     fn children(&self) -> Vec<&Self> {
