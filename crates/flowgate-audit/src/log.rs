@@ -270,7 +270,7 @@ impl AuditLog {
     }
 
     /// Encrypts the contents that are written from now on. Contents that were written before stay as they are, until
-    /// [`seal_contents`] encrypts them.
+    /// [`seal_contents`](crate::seal_contents) encrypts them.
     ///
     /// # Errors
     /// Fails if the log is unwritable since a thread has panicked.
