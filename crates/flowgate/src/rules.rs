@@ -354,7 +354,7 @@ pub(crate) fn event_kind(trace: &Trace, id: EventId) -> Option<Type> {
 /// Returns whether a new event of this kind may change whether a rule matches, even if it fits no variable of the rule:
 /// the rule reads events of this kind in addition to the events of its variables, or reads no events at all, and so can
 /// match at any time.
-fn reads_kind(rule: &Rule, kind: Type) -> bool {
+pub(crate) fn reads_kind(rule: &Rule, kind: Type) -> bool {
     rule.other_event_kinds.iter().any(|ty| *ty == kind || *ty == Type::Event)
         || (rule.events.is_empty() && rule.other_event_kinds.is_empty())
 }

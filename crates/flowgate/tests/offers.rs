@@ -230,6 +230,19 @@ fn an_answer_carries_more_where_a_rule_can_stop_it() {
         (rule("(out: ToolOutput) is tool:read\n\"x\" in out.content"), "tp"),
         (rule("(call: ToolCall)\ncall.arguments.to == \"bob\""), "tp"),
         (rule("(out: ToolOutput) is tool:list\n(call: ToolCall) is tool:send\nout -> call"), "tp"),
+        // The rule reads outputs in a predicate only, so that an output after the call completes a match.
+        (
+            "was_listed(call: ToolCall) :=\n    (out: ToolOutput) is tool:list\n    call.arguments.to in out.content\n"
+                .to_owned()
+                + &rule("(call: ToolCall) is tool:send\nwas_listed(call)"),
+            "us",
+        ),
+        // A predicate about its argument alone reads no output.
+        (
+            "is_to_bob(call: ToolCall) :=\n    call.arguments.to == \"bob\"\n".to_owned()
+                + &rule("(call: ToolCall)\nis_to_bob(call)"),
+            "tp",
+        ),
     ] {
         let policy =
             format!("label out.content as untrusted, public if:\n    (out: ToolOutput) is tool:list\n{rule}");

@@ -17,7 +17,7 @@ use crate::policy::plan::{
     CompiledExpr, CompiledQuery, Endorsement, EventVariable, Plan, QueryItem, Requirement, Rule, TargetPath,
     TargetStep, Type,
 };
-use crate::rules::{ObservedEvents, events_read_by};
+use crate::rules::{ObservedEvents, events_read_by, reads_kind};
 use crate::trace::{ArgumentSet, Tool};
 
 /// # Tools
@@ -251,7 +251,8 @@ impl Monitor {
     /// Returns the rules that can stop an output of a tool.
     ///
     /// A rule can stop an output if the output can complete a match: one of its variables may be the last event of a
-    /// match (`can_be_last`), or the match may change with later events (`!is_settled`).
+    /// match (`can_be_last`), the match may change with later events (`!is_settled`), or the rule also reads outputs
+    /// that are no variable of it, as in a predicate.
     pub(super) fn rules_about_outputs(&self, tool: &Tool) -> impl Iterator<Item = &Rule> {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
         rules.filter(|rule| {
@@ -261,7 +262,7 @@ impl Monitor {
                     && (variable.can_be_last || !rule.is_settled)
                     && variable.named.as_ref().is_none_or(|name| *name == tool.name)
             };
-            rule.events.iter().any(can_complete)
+            reads_kind(rule, Type::ToolOutput) || rule.events.iter().any(can_complete)
         })
     }
 
