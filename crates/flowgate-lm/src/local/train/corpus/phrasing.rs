@@ -18,8 +18,8 @@ pub(super) struct Phrasing {
     pub(super) subject: String,
     /// The text before and after the subjects of the question.
     pub(super) question: (String, String),
-    /// Whether the words of the answer can be predicted from the documents or from other examples.
-    pub(super) is_familiar: bool,
+    /// Whether the words of the answer can be predicted, from other examples or from the documents.
+    pub(super) is_predictable: bool,
 }
 
 /// Statements in which the value is the last blank. Documents and answers use them.
@@ -171,12 +171,14 @@ const WORDS: &[&str] = &[
 ];
 
 /// The punctuation after a blank of a phrasing that is made up. The repeated empty text makes no punctuation likely.
-const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
+const PUNCTUATION: &[&str] = &[
+    "", "", "", "", "", "", ",", ":", " -", " =", " (", ";", "\n", " )", " |", " /", " #", " <", " ~", "'", "\"", " ::",
+];
 
 impl Phrasing {
     /// Returns the phrasing of a register, a list of entries that differ only in names and values: documents, questions
     /// and answers always have the same simple form, which is taken from the paper *Permissive Information-Flow
-    /// Analysis* (Figure 4). The words of an answer can therefore be predicted (`is_familiar`).
+    /// Analysis* (Figure 4). The words of an answer can therefore be predicted (`is_predictable`).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {
@@ -184,13 +186,16 @@ impl Phrasing {
             answer: statement.to_owned(),
             subject: "the {a} of {e}".to_owned(),
             question: ("What is ".to_owned(), " ?".to_owned()),
-            is_familiar: true,
+            is_predictable: true,
         }
     }
 
     /// Draws the phrasing of an example. Half of the phrasings are *familiar*: their statements come from a list. The
     /// other half have statements of random words; in a quarter of these phrasings, the value can be in any position.
     /// A statement has blanks: `{e}` for the person or thing, `{a}` for the field, `{v}` for the value.
+    ///
+    /// In three quarters of the phrasings, documents state facts as the answer does. The words of such an answer can be
+    /// copied from the documents, even if they are made up.
     pub(super) fn draw(draw: &mut Draw) -> Self {
         let is_familiar = draw.below(2) == 0;
         let is_value_last = draw.below(4) > 0;
@@ -200,8 +205,9 @@ impl Phrasing {
             false => made_up(draw, &["{e}", "{a}", "{v}"], false),
         };
         let answer = statement(draw);
-        // Documents often have the form of the answer, and sometimes several forms.
-        let mut statements = vec![if draw.below(2) == 0 { answer.clone() } else { statement(draw) }];
+        // Documents mostly have the form of the answer, and sometimes several forms.
+        let is_form_shared = draw.below(4) > 0;
+        let mut statements = vec![if is_form_shared { answer.clone() } else { statement(draw) }];
         if draw.below(3) == 0 {
             statements.push(statement(draw));
         }
@@ -213,13 +219,18 @@ impl Phrasing {
             0 => (made_up(draw, &["{e}", "{a}"], false), (words(draw), "?".to_owned())),
             _ => (draw.pick(SUBJECTS).to_owned(), (before.to_owned(), after.to_owned())),
         };
-        Self { statements, answer, subject, question, is_familiar }
+        Self { statements, answer, subject, question, is_predictable: is_familiar || is_form_shared }
     }
 }
 
-/// Draws up to three words, and returns them with a space after each.
+/// Draws up to three words, and returns them with a space after each. One word in four is invented, so that a model
+/// also learns to copy words that no other example has.
 fn words(draw: &mut Draw) -> String {
-    (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
+    let word = |draw: &mut Draw| match draw.below(4) {
+        0 => draw.word(),
+        _ => draw.pick(WORDS).to_owned(),
+    };
+    (0..draw.below(4)).map(|_| word(draw) + " ").collect()
 }
 
 /// Makes up a text with the blanks in random order, with random words before each blank and random punctuation after
