@@ -58,7 +58,8 @@ impl<'f> UnopenedLog<'f> {
     /// # Errors
     /// Fails if the log cannot be read.
     pub fn id(&mut self) -> Result<Option<LineHash>, AuditErrorKind> {
-        // The size of the complete lines, in bytes, when the end of the log was found; 0 if there were none.
+        // 0 if there was no complete line when the end of the log was found. A line that was completed since then does
+        // not count.
         let whole = self.whole;
         let mut lines = self.lines()?;
         Ok(match lines.next().map_err(AuditErrorKind::Read)? {

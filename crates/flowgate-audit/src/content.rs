@@ -29,7 +29,7 @@ use super::tail;
 /// The maximum size of a stored content, in bytes, after escaping.
 const MAX_CONTENT: usize = 1 << 20;
 /// The maximum size of a line in the file of contents, in bytes. A sealed content is in base64, which needs four
-/// characters for three bytes.
+/// characters for three bytes. The other fields have room in 16 KiB more.
 pub(super) const MAX_ENTRY: usize = MAX_CONTENT / 3 * 4 + (16 << 10);
 
 /// The content to delete: entries that match every field that is set. If none is set, nothing is deleted.
@@ -303,12 +303,14 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     restrict_to_owner(OpenOptions::new().read(true).append(true).create(true)).open(path)
 }
 
-/// Removes the draft of a deletion that a killed process left behind. `path` is the path of the file of contents.
+/// Removes the draft that a killed process left behind when it deleted or encrypted contents. `path` is the path of the
+/// file of contents.
 pub(super) fn remove_draft(path: &Path) -> io::Result<()> {
     remove(&draft_path(path))
 }
 
-/// Returns the path of the file to which a deletion copies the entries that stay in the file of contents `path`.
+/// Returns the path of the draft that replaces the file of contents `path`: a deletion copies the entries that stay to
+/// the draft, and an encryption of existing contents writes all entries to it.
 pub(super) fn draft_path(path: &Path) -> PathBuf {
     append_extension(path, "new")
 }
@@ -558,7 +560,7 @@ mod tests {
         let error =
             forget(&path, &ContentSelector { lines: Some([1].into()), ..none() }).unwrap_err().to_string();
         assert!(error.ends_with(
-            "line 2 of the file of contents was not written by this log: remove the line, and try again"
+            "line 2 of the file of contents is not a valid entry, since it was changed, or another program wrote it: remove the line, and try again"
         ));
         assert_eq!(oldest_entry_time(&path).unwrap(), Some(Timestamp(10)));
         assert_eq!(oldest_entry_time(&folder.file("none")).unwrap(), None);

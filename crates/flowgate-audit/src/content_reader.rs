@@ -27,7 +27,7 @@ pub struct ContentReader<'c, R> {
 
 /// The content of a line.
 ///
-/// The list is exhaustive on purpose: a reader has to say what became of each content.
+/// The type is exhaustive on purpose: a program that matches on it has to handle each case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineContent {
     /// The line never had content.
@@ -80,7 +80,8 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
     /// # Errors
     /// Fails if the content is not the recorded one, or it is encrypted and the reader does not have its key.
     pub fn content_of(&mut self, record: &AuditRecord) -> Result<LineContent, VerifyError> {
-        // The line of the next entry, for the error; `compare` can read further entries.
+        // The line of the file of contents with the entry to compare, for the error: `compare` reads on, and changes the
+        // number.
         let number = self.number;
         match self.compare(record)? {
             ComparedContent::Nothing => Ok(LineContent::Nothing),
@@ -129,7 +130,7 @@ impl<'c, R: BufRead> ContentReader<'c, R> {
     /// The entries are in the order of their lines, and have the numbers of these lines. It is an error if an entry
     /// belongs to no line: if its number is smaller than that of `record`, or if the line with its number has no hash. A
     /// line with a hash and without an entry has lost its content (`Gone`), which is only counted. A line with neither
-    /// never had content (`Nothing`).
+    /// never had content (`Nothing`). Without keys, the hash of an encrypted entry is not compared (`Sealed`).
     fn check_against(&mut self, record: &AuditRecord) -> Result<ComparedContent, VerifyErrorKind> {
         let recorded = match record.object.get("content") {
             None => None,

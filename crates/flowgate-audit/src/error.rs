@@ -105,8 +105,8 @@ impl fmt::Display for AuditError {
             AuditErrorKind::Random => f.write_str("the random generator of the operating system failed: try \
                 again"),
             AuditErrorKind::Content(line) => {
-                write!(f, "line {line} of the file of contents was not written by this log: remove the line, \
-                    and try again")
+                write!(f, "line {line} of the file of contents is not a valid entry, since it was changed, or another \
+                    program wrote it: remove the line, and try again")
             }
             AuditErrorKind::NotSealed => f.write_str(
                 "a content cannot be encrypted, since the random generator of the operating system failed: try again; \

@@ -247,6 +247,7 @@ impl AuditLog {
     /// Returns the id of a log whose opening was recorded: the hash of its first line.
     fn id_of_opened(path: &Path, state: &AuditLogState) -> Result<LineHash, AuditError> {
         let failed = |failure| AuditError::new(path, failure);
+        // `UnopenedLog` does not use `previous` and `unsigned`.
         let end =
             tail::LogTail { next: state.next, previous: state.previous, unsigned: 0, whole: state.length };
         let mut file = File::open(path).map_err(|error| failed(AuditErrorKind::Read(error)))?;

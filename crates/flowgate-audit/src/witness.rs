@@ -111,9 +111,9 @@ impl WitnessLine {
         line.insert("lines".to_owned(), head.seq.saturating_add(1).min(MAX_NUMBER).into());
         line.insert("head".to_owned(), head.hash.to_string().into());
         line.insert("time".to_owned(), time.clamped().into());
-        if let Some(AcceptedLoss { log, since }) = gives_up {
+        if let Some(AcceptedLoss { log: lost_log, since }) = gives_up {
             let mut lost = Map::new();
-            lost.insert("log".to_owned(), log.to_string().into());
+            lost.insert("log".to_owned(), lost_log.to_string().into());
             lost.insert("since".to_owned(), since.saturating_add(1).min(MAX_NUMBER).into());
             line.insert("gives_up".to_owned(), Value::Object(lost));
         }
@@ -234,10 +234,10 @@ impl WitnessRecord {
     /// the log; a later line with another key is rejected as a forgery.
     fn add(&mut self, number: u64, line: &WitnessLine) {
         let WitnessLine { log, key, head, time, gives_up } = *line;
-        if let Some(AcceptedLoss { log, since }) = gives_up {
+        if let Some(AcceptedLoss { log: lost_log, since }) = gives_up {
             // A line gives up only lines of logs with the same key.
             for witnessed in
-                self.logs.iter_mut().filter(|witnessed| witnessed.log == log && witnessed.key == key)
+                self.logs.iter_mut().filter(|witnessed| witnessed.log == lost_log && witnessed.key == key)
             {
                 // The first lost line has the number `since`; the heads before it remain.
                 drop(witnessed.heads.split_off(&since));

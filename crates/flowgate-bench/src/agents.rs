@@ -189,6 +189,7 @@ pub struct TaskSuite {
 }
 
 impl std::fmt::Debug for TaskSuite {
+    /// Writes the number of tasks; their outcomes have no `Debug`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Suite({} tasks)", self.tasks.len())
     }
@@ -198,7 +199,7 @@ impl TaskSuite {
     /// Creates the suite: runs every task without a guard and without an attack.
     ///
     /// # Errors
-    /// If a task cannot be completed, which means that the suite is broken.
+    /// If a task cannot be run, which means that the suite is broken.
     pub fn new() -> Result<Self, String> {
         let tasks = task::all();
         // A world without an injected text is not attacked. Without a guard, no call is asked about, so no call needs to be allowed.

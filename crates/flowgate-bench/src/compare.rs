@@ -121,12 +121,13 @@ fn panels(part: &str) -> [Panel<'_>; 4] {
 /// Returns the scatter of a panel, with a point for each defence of each run that has both figures; `None` if there is no point. Each axis of the
 /// panel is a pair: the name of its figure and its title.
 fn drawing(panel: &Panel<'_>, runs: &[NamedRun]) -> Option<Drawing> {
+    let ((x_figure, x_title), (y_figure, y_title)) = (panel.x, panel.y);
     let points = figure_lines(runs).filter(|(_, line)| part(line) == panel.part).filter_map(|(run, line)| {
         let name = format!("{run}: {}", text(line, "defence"));
-        Some(Point { name, x: measured(line, panel.x.0)?, y: measured(line, panel.y.0)? })
+        Some(Point { name, x: measured(line, x_figure)?, y: measured(line, y_figure)? })
     });
     let points: Vec<Point> = points.collect();
-    let chart = Chart { title: panel.title.clone(), x: panel.x.1, y: panel.y.1, points };
+    let chart = Chart { title: panel.title.clone(), x: x_title, y: y_title, points };
     (!chart.points.is_empty()).then_some(Drawing::Scatter(chart))
 }
 
@@ -189,6 +190,7 @@ fn cost_drawings(runs: &[NamedRun]) -> Vec<Drawing> {
             bars.push(Bar { name: format!("{run}: {}", text(line, "defence")), value });
         }
         let highest = bars.iter().map(|bar| bar.value.value).fold(0.0, f64::max);
+        // Without a cost above 0, the axis would have no length.
         if highest > 0.0 {
             charts.push(Drawing::Bars(BarChart { title: title.to_owned(), highest, bars }));
         }

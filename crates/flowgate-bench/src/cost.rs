@@ -107,6 +107,7 @@ pub struct CountedScores<'m> {
 }
 
 impl std::fmt::Debug for CountedScores<'_> {
+    /// Writes the counter; the model need not have `Debug`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CountedScores").field("counter", self.counter).finish_non_exhaustive()
     }

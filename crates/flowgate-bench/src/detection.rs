@@ -73,6 +73,7 @@ pub struct CallerDetector<'a> {
 }
 
 impl fmt::Debug for CallerDetector<'_> {
+    /// Writes the name; the model need not have `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CallerDetector({})", self.name)
     }
@@ -109,8 +110,9 @@ impl<'a> CallerDetector<'a> {
         }
     }
 
-    /// Returns the probability of the label. A text that has too many tokens for the model counts as an injection, as in
-    /// policies: it must not escape a rule by its length.
+    /// Returns the probability that the model gives to the label of injections. A text that has too many tokens for the
+    /// model counts as an injection, as in policies: it must not escape a rule by its length. So does a text for which
+    /// the model gives no probability of this label.
     ///
     /// # Errors
     /// If the model fails for another reason.
@@ -212,6 +214,7 @@ enum MeasuredDetector<'a> {
 }
 
 impl MeasuredDetector<'_> {
+    /// Returns the name for reports.
     fn name(&self) -> &str {
         match self {
             Self::Own(detector) => detector.name(),
@@ -219,6 +222,7 @@ impl MeasuredDetector<'_> {
         }
     }
 
+    /// Returns the score of a text, from 0 (no injection) to 1. Fails if the model of the caller fails.
     fn score(&self, text: &str) -> Result<f64, Error> {
         match self {
             Self::Own(detector) => Ok(detector.score(text)),

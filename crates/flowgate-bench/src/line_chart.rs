@@ -21,9 +21,9 @@ pub fn line_chart(title: &str, points: &[(f64, f64)]) -> String {
     let y = |value: f64| height - MARGIN - value.max(0.0) / most_y * (height - 2.0 * MARGIN);
     // The commands of the path: a move to the first point, then a line to each further one.
     let mut path = String::new();
-    for (index, point) in points.iter().enumerate() {
+    for (index, (at, level)) in points.iter().copied().enumerate() {
         // Writing to a text does not fail.
-        let _ = write!(path, "{}{:.1} {:.1}", if index == 0 { 'M' } else { 'L' }, x(point.0), y(point.1));
+        let _ = write!(path, "{}{:.1} {:.1}", if index == 0 { 'M' } else { 'L' }, x(at), y(level));
     }
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     let (bottom, right) = (height - MARGIN, width - MARGIN);

@@ -1,5 +1,6 @@
 //! Names the columns of a rate in reports: [`rate_columns`]. The reports of the propagation suite, of the agents, of
-//! the detectors and of the privacy suite call it, so that rates have the same columns in JSON lines and CSV.
+//! the privacy suite and of both measurements of detectors (`detectors` and `detection`) call it, so that rates have
+//! the same columns in JSON lines and CSV.
 
 use serde_json::Value;
 

@@ -201,8 +201,8 @@ const TRAINING: u64 = 0x7472_6169;
 const THRESHOLDS: u64 = 0x7468_7265;
 
 /// Returns the number of calls of `step` that [`run`] makes with `cases` cases of each set, by which the command line
-/// shows progress. Every case is scored for training, for thresholds and for the report, and RTBAS's Figure 3 has two
-/// further cases for each.
+/// shows progress. In each set, `cases` cases are scored for training, as many for the thresholds, and as many for the
+/// report. RTBAS's Figure 3 has `cases` calls that follow the user, and as many that follow an attacker.
 pub fn steps(cases: usize) -> usize {
     (3 * CaseSet::ALL.len() + 2) * cases
 }
@@ -244,8 +244,8 @@ pub fn run(
     let rows = measure(&split_by_set(&training, &choosing, &reported), train)?;
     let peaks: Vec<(f64, bool)> = reported.iter().flat_map(|(_, case)| case.peaks()).collect();
     let mut distributions = distribution::figure_2(&peaks).to_vec();
-    let followed = instruction::generate(seed, cases);
-    let Some(figure_3) = distribution::figure_3(model, &followed, step)? else { return Ok(None) };
+    let instruction_cases = instruction::generate(seed, cases);
+    let Some(figure_3) = distribution::figure_3(model, &instruction_cases, step)? else { return Ok(None) };
     distributions.extend(figure_3);
     Ok(Some(ScreenerResults { rows, distributions }))
 }
@@ -305,15 +305,15 @@ pub fn run_traces(
     }
     let peaks: Vec<(f64, bool)> = scored.iter().flat_map(ScoredCase::peaks).collect();
     let mut distributions = distribution::figure_2(&peaks).to_vec();
-    let followed: Vec<_> = traces.cases.iter().map(TraceCase::instruction).collect();
-    let Some(figure_3) = distribution::figure_3(model, &followed, step)? else { return Ok(None) };
+    let instruction_cases: Vec<_> = traces.cases.iter().map(TraceCase::instruction).collect();
+    let Some(figure_3) = distribution::figure_3(model, &instruction_cases, step)? else { return Ok(None) };
     distributions.extend(figure_3);
     Ok(Some(ScreenerResults { rows, distributions }))
 }
 
 /// Divides scored calls: the calls of `suite` are reported. In the other suites, the calls of every second task train
-/// the network, and the remaining calls choose the thresholds. `scored` has the scores of the calls of `traces`, in the
-/// same order.
+/// the network, and the remaining calls choose the thresholds. The calls of one task stay together, because their
+/// prompts share outputs of tools. `scored` has the scores of the calls of `traces`, in the same order.
 fn split_by_suite<'c>(traces: &TraceCases, scored: &'c [ScoredCase], suite: &str) -> Split<'c> {
     // The tasks of the other suites, in the order of their first call. The position of a task is its number.
     let mut tasks: Vec<(&str, &str)> = Vec::new();
@@ -334,7 +334,8 @@ fn split_by_suite<'c>(traces: &TraceCases, scored: &'c [ScoredCase], suite: &str
 }
 
 /// Divides generated cases: each set of `reported` is reported under its name. The cases of `training` train the
-/// network, and those of `choosing` choose the thresholds, except those with unseen phrasings.
+/// network, and those of `choosing` choose the thresholds. Cases with unseen phrasings do neither: their set measures
+/// screeners on phrasings that the network was not trained on.
 fn split_by_set<'c>(
     training: &'c [(CaseSet, ScoredCase)],
     choosing: &'c [(CaseSet, ScoredCase)],

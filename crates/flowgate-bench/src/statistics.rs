@@ -101,8 +101,9 @@ pub fn compare_grouped(
         .map(|(first, second)| f64::from(u8::from(*first)) - f64::from(u8::from(*second)));
     let values: Vec<(&str, f64)> = groups.iter().copied().zip(differences).collect();
     // The interval of `compare` remains if there is one group, or if `groups` does not have a group for each task.
-    let has_groups = values.len() == first.len() && groups.iter().any(|group| Some(group) != groups.first());
-    match bootstrap_mean(&values, seed).filter(|_| has_groups) {
+    let has_several_groups =
+        values.len() == first.len() && groups.iter().any(|group| Some(group) != groups.first());
+    match bootstrap_mean(&values, seed).filter(|_| has_several_groups) {
         Some(interval) => Some(PairedComparison { interval, ..found }),
         None => Some(found),
     }

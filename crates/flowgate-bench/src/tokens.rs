@@ -7,8 +7,8 @@
 //! not with those of another model. A real model reports its own counts.
 //!
 //! The doubles of [`agents`](crate::agents), [`games`](crate::games) and [`privacy`](crate::privacy) call [`usage`],
-//! [`propagation`](crate::propagation) calls [`count_lines`], and [`cost`](crate::cost) calls [`input_tokens`] for dry
-//! runs.
+//! [`propagation`](crate::propagation) calls [`count_lines`], and [`cost`](crate::cost) calls [`input_tokens`] and
+//! [`count_lines`] for dry runs.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};

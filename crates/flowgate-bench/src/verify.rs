@@ -102,7 +102,7 @@ pub fn verify(lines: &[Value], settings: VerifySettings<'_>) -> Result<Verificat
     let answers = settings.answers;
     if settings.repeats_searches && manifest.get("search").is_none() {
         return Err(
-            "line 1: the run records no search for attacks, so none can be repeated; leave `--searches` out, or record the run again"
+            "line 1: the run records no search for attacks, so none can be repeated; leave `--searches` out, or record the run again with `--queries`"
                 .to_owned(),
         );
     }
@@ -177,6 +177,7 @@ fn verify_privacy(
         repeated_manifest = privacy::with_screener(repeated_manifest, screener);
     }
     let mut repeated = vec![repeated_manifest];
+    // `&[]`: no lines about defences that are not measured, since the comparison leaves out such lines.
     repeated.extend(privacy::report::lines(&results, seed, &[]));
     if reads_attention {
         return Ok(compare(lines, &repeated, &[UNMEASURED]));
@@ -209,7 +210,8 @@ const ATTENTION: SkippedLines = ("the defence `attention`, which needs its local
     text(line, "type") != "unmeasured" && ["defence", "second"].iter().any(|field| text(line, field) == name)
 });
 
-/// The lines of defences that were not measured.
+/// The lines of defences that were not measured. The features of the program that recorded the run determine these
+/// lines, so another program need not repeat them.
 const UNMEASURED: SkippedLines =
     ("defences that were not measured", |line| text(line, "type") == "unmeasured");
 
@@ -248,6 +250,7 @@ fn verify_detectors(manifest: &Value, lines: &[Value]) -> Result<Verification, S
         )
     })?;
     let rows = detectors::rows()?;
+    // `|| false`: nothing interrupts the repeated run.
     let judged = detectors::JudgedRow::all(&Arc::new(policy), &rows, &mut || false)?;
     let figures = detectors::DetectorFigures::of(&judged);
     let mut repeated = vec![detectors::manifest(seed, detectors::BUILTIN, detectors::POLICY)];
@@ -300,6 +303,7 @@ fn verify_propagation(
     }
     let mut results = Vec::new();
     for double in &doubles {
+        // Nothing interrupts the repeated run, so each suite has a result.
         let runs = suites.iter().filter_map(|suite| suite.run(*double, &mut || false).transpose());
         results.push(runs.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?);
     }

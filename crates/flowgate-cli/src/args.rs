@@ -554,6 +554,7 @@ fn method_or_all(name: &str) -> Result<String, String> {
     if name == "all" || ESTIMATED_METHODS.contains(&name) {
         return Ok(name.to_owned());
     }
+    // The error of `method` ends with the list of methods, so further names can follow.
     let further = ESTIMATED_METHODS.map(|name| format!(", {name}")).concat();
     method(name).map_err(|error| format!("{error}{further} and all"))
 }

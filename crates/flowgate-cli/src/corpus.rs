@@ -83,6 +83,7 @@ impl AttackCalls {
         let outcomes = self.indices.iter().filter_map(|index| run.calls.get(*index)).map(|call| call.outcome);
         let permitted = outcomes.filter(|outcome| *outcome == Outcome::Permit).count();
         match (self.are_known, permitted) {
+            // This is certain even if the run does not say which calls the attack asked for: no call of it acts.
             _ if self.indices.is_empty() => AttackHarm::NoCall,
             (_, 0) => AttackHarm::Stopped,
             // It is not known which calls the attack asked for: the user may have asked for a permitted one.

@@ -53,7 +53,7 @@ impl GatewayError {
 }
 
 impl GatewayError {
-    /// Returns the message alone.
+    /// Returns the message, no matter whether the gateway refuses the request or the request failed.
     pub(crate) fn into_sentence(self) -> String {
         let (Self::Refused(sentence) | Self::Failed(sentence)) = self;
         sentence

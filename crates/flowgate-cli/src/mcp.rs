@@ -182,6 +182,7 @@ pub(crate) fn list_tools(
         });
         (task, kept, spec)
     });
+    // All servers start now. The loop below waits for one after the other.
     let listing: Vec<_> = listing.collect();
     let deadline = Instant::now() + limit;
     let (mut listed, mut ending) = (Vec::new(), Vec::new());

@@ -48,7 +48,8 @@ impl Console {
         let _ = writeln!(self.out, "{}", escaping::escape_output(line, self.color));
     }
 
-    /// Prints a prompt, [escaped](escaping::escape_output) and without a line break. A closed pipe is not an error.
+    /// Prints a prompt on the standard output, [escaped](escaping::escape_output) and without a line break. A closed
+    /// pipe is not an error.
     #[cfg(feature = "run")]
     pub(crate) fn prompt(&mut self, prompt: &str) {
         let _ = write!(self.out, "{}", escaping::escape_output(prompt, self.color));
@@ -143,6 +144,7 @@ impl Console {
             // The spans of diagnostics are in bytes.
             let config = Config::default().with_color(self.err_color).with_index_type(IndexType::Byte);
             let span = (name.as_str(), span);
+            // The word at the marked place, if the compiler has no help.
             let help = diagnostic.help.clone().unwrap_or_else(|| "here".to_owned());
             let report = Report::build(kind, span.clone())
                 .with_config(config)
@@ -172,14 +174,17 @@ pub(crate) fn policy_file_name(policy: &str, imported: Option<&str>) -> String {
     imported.map_or_else(|| policy.to_owned(), |file| folder.join(file).display().to_string())
 }
 
-/// Formats a number of things: `1 call`, `2 calls`, `0 calls`, `2 matches`, `2 replies`.
+/// Formats a number of things: `1 call`, `2 calls`, `0 calls`, `2 matches`, `2 replies`. The number can also be a word:
+/// `no calls`.
 pub(crate) fn plural(count: impl std::fmt::Display, word: &str) -> String {
     let count = count.to_string();
-    let ends = |ends: &[&str]| ends.iter().any(|end| word.ends_with(end));
-    match word.strip_suffix('y').filter(|_| !ends(&["ay", "ey", "oy", "uy"])) {
+    let ends_with_any = |endings: &[&str]| endings.iter().any(|ending| word.ends_with(ending));
+    // The word without its final `y`, which becomes `ies` unless a vowel precedes it.
+    let stem = word.strip_suffix('y').filter(|_| !ends_with_any(&["ay", "ey", "oy", "uy"]));
+    match stem {
         _ if count == "1" => format!("1 {word}"),
         Some(stem) => format!("{count} {stem}ies"),
-        None if ends(&["s", "x", "ch", "sh"]) => format!("{count} {word}es"),
+        None if ends_with_any(&["s", "x", "ch", "sh"]) => format!("{count} {word}es"),
         None => format!("{count} {word}s"),
     }
 }

@@ -53,12 +53,12 @@ impl MissingParameters {
         self.0.extend(missing.map(|parameter| (name.to_owned(), parameter.to_owned())));
     }
 
-    /// Returns how many there are.
+    /// Returns the number of missing parameters.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Prints a warning for each, with the option that sets it.
+    /// Prints a warning for each missing parameter, with the option that sets it.
     pub(crate) fn print(&self, output: &mut Console) {
         for (name, parameter) in &self.0 {
             output.warning(&format!(

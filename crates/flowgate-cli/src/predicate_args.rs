@@ -20,7 +20,7 @@ pub(crate) struct PredicateArgs {
 }
 
 impl PredicateArgs {
-    /// Loads the services and modules.
+    /// Loads the services and modules that the options name. Fails if one of them cannot be used.
     #[cfg(feature = "gateway")]
     pub(crate) fn predicate_sources(&self) -> Result<PredicateSources, InputError> {
         PredicateSources::load(&self.sources).map_err(|error| InputError(format!("--predicate: {error}")))

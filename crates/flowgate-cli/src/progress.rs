@@ -181,6 +181,7 @@ impl Progress {
         if self.is_interrupted() {
             let items = usize::try_from(self.0.items.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
             output.warning(&match self.0.work {
+                // Without a word for them, the items are not counted.
                 WorkUnit::Files("") => "interrupted: the rest of the input was not read".to_owned(),
                 WorkUnit::Files(word) | WorkUnit::Steps(word) => {
                     format!("interrupted after {}: the results are incomplete", plural(items, word))

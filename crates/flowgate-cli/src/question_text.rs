@@ -28,6 +28,7 @@ pub(crate) fn outcome(question: &Value) -> String {
     };
     let approved_by = names(question, "approved_by");
     if matches!(text(question, "state"), "allowed" | "used") && !approved_by.is_empty() {
+        // Nothing to escape: the names are escaped already, and `words` is one of the texts above.
         return format!("{words}, approved by {}", approved_by.join(", "));
     }
     let by = question.get("decided_by").and_then(Value::as_str);
@@ -129,6 +130,7 @@ pub(crate) fn print(question: &Value, now: u64, output: &mut Console) {
     }
     if is_open {
         let has = |name: &str| question.get(name).is_some_and(|value| *value == Value::Bool(true));
+        // In the second case, certain people must all approve, and this person, who may decide, is none of them.
         let approval = if has("you_have_approved") {
             "you have approved it; "
         } else if !approvers(question).is_empty() && has("you_may_decide") && !has("you_may_allow") {

@@ -96,11 +96,8 @@ impl SharedStoreLabels {
     /// If the stored labels are malformed.
     pub(crate) fn recall(&self, monitor: &mut Monitor) -> Result<u64, InputError> {
         if let Some(labels) = &self.labels {
-            let name =
-                self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
-            monitor.join_external_state(labels).map_err(|error| {
-                InputError(format!("{name}: {error}; restore the file, or remove it to forget the labels"))
-            })?;
+            let joined = monitor.join_external_state(labels);
+            joined.map_err(|error| InputError(self.malformed_labels(&error)))?;
         }
         Ok(self.version)
     }
@@ -137,7 +134,12 @@ impl SharedStoreLabels {
             stores.read()?;
             stores.update_session(session, seen_version)?;
             let mut stamp = [0; 16];
-            getrandom::fill(&mut stamp).map_err(|error| error.to_string())?;
+            getrandom::fill(&mut stamp).map_err(|error| {
+                format!(
+                    "the random generator of the operating system failed, so the labels of external state are not \
+                    saved: {error}; try again"
+                )
+            })?;
             session.stamp_writes(&u128::from_le_bytes(stamp).to_string());
             let labels = session.external_state_record();
             // Labels that are equal to the stored ones are not written, and keep their version.
@@ -163,6 +165,12 @@ impl SharedStoreLabels {
         acted
     }
 
+    /// Returns the message for stored labels that are malformed, with advice.
+    fn malformed_labels(&self, error: &ExternalStateError) -> String {
+        let name = self.file.as_ref().map_or("the stores".to_owned(), |(path, _)| path.display().to_string());
+        format!("{name}: {error}; restore the file, or remove it to forget the labels")
+    }
+
     /// Joins the shared labels to the labels of a session, unless the session has the present version of them already.
     /// `seen_version` is the version that the session has, and becomes the present one. Joins nothing if no labels are
     /// stored yet. Fails if the shared labels are malformed.
@@ -174,7 +182,7 @@ impl SharedStoreLabels {
         if *seen_version != self.version
             && let Some(labels) = &self.labels
         {
-            session.join_external_state(labels).map_err(|error| error.to_string())?;
+            session.join_external_state(labels).map_err(|error| self.malformed_labels(&error))?;
         }
         *seen_version = self.version;
         Ok(())

@@ -16,7 +16,7 @@ impl TypedLines {
     pub(crate) fn start_reading() -> Self {
         let (sender, lines) = channel();
         thread::spawn(move || {
-            // The thread ends with the input, or with the program.
+            // The thread ends with the input, or with the program. Sending fails if nothing receives the lines.
             for line in stdin().lock().lines() {
                 if line.is_err() || line.is_ok_and(|line| sender.send(line).is_err()) {
                     return;

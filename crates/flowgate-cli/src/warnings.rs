@@ -42,7 +42,7 @@ impl TraceOccurrences {
         self.occurrences.add(trace);
     }
 
-    /// Adds a run or a file without messages.
+    /// Counts a run or a file without messages, for a warning. The warning names only the first of them, by its `name`.
     pub(crate) fn add_empty(&mut self, name: &str) {
         self.empty.get_or_insert_with(|| (name.to_owned(), 0)).1 += 1;
     }

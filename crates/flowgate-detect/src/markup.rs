@@ -195,12 +195,10 @@ fn add_reference(text: &str, markup: &mut Markup, is_image: bool, label: &Range<
     if is_image {
         // The label of an image that contains others repeats all of their labels, so its length is bounded: to
         // `MAX_ALT` bytes, or to the last whole character within them.
-        let label = label.start..label.end.min(label.start + MAX_ALT);
-        let end =
-            (label.start..=label.end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(label.start);
-        let label = label.start..end;
-        let label = text.get(label).unwrap_or_default();
-        markup.alt_texts.extend((!label.is_empty()).then(|| label.to_owned()));
+        let most = label.end.min(label.start + MAX_ALT);
+        let end = (label.start..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(label.start);
+        let alt_text = text.get(label.start..end).unwrap_or_default();
+        markup.alt_texts.extend((!alt_text.is_empty()).then(|| alt_text.to_owned()));
         markup.images.push(link);
     } else {
         markup.links.push(link);

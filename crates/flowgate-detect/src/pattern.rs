@@ -169,8 +169,8 @@ struct CompiledRule {
     regex: OnceLock<Option<Regex>>,
 }
 
-/// The number of bytes of a match up to which the search looks for another match inside of a rejected one. The search
-/// skips longer matches, so that its time stays linear.
+/// The maximum length in bytes of a rejected match in which the search looks for a further match. A longer rejected
+/// match is skipped as a whole, so that the time stays linear.
 const LOOK_INTO: usize = 64;
 
 impl CompiledRules {
@@ -234,6 +234,7 @@ impl CompiledRules {
     /// Returns for each rule whether the text contains one of its keywords; `true` for a rule without keywords.
     fn rules_named_in(&self, text: &str) -> Vec<bool> {
         let mut named: Vec<bool> = self.rules.iter().map(|row| row.rule.keywords.is_empty()).collect();
+        // The number of rules of which no keyword was found yet.
         let mut missing = named.iter().filter(|is_named| !**is_named).count();
         if missing == 0 {
             return named;

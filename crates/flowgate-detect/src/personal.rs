@@ -274,7 +274,8 @@ fn ipv6(m: PatternMatch<'_>) -> bool {
         && !m.after().starts_with(joins)
 }
 
-/// Returns whether a match is a complete number with as many digits as phone numbers have.
+/// Returns whether a match is a complete number with as many digits as phone numbers have. A `+` directly before the
+/// match would belong to the number, which is then not complete.
 fn phone(m: PatternMatch<'_>) -> bool {
     let digits = m.text.chars().filter(char::is_ascii_digit).count();
     (8..=15).contains(&digits) && stands_alone(m) && !m.before().ends_with('+')

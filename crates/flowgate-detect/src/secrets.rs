@@ -201,7 +201,7 @@ fn is_value(text: &str) -> bool {
     ];
     let is_varied = text.chars().any(|c| !text.starts_with(c));
     is_varied
-        && !placeholder_starts.iter().any(|open| lower.starts_with(open))
+        && !placeholder_starts.iter().any(|start| lower.starts_with(start))
         && !placeholder_words.contains(&lower.as_str())
         && !lower.contains("your_")
 }

@@ -62,6 +62,7 @@ pub fn category(c: char) -> &'static str {
 /// `MIXED_SCRIPT` finding covers a word with letters of two scripts; any other covers a run of characters of its kind.
 pub fn find_hidden(text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
+    // The character before the current one. At the beginning of the text, a space, after which a joiner is hidden text.
     let mut before = ' ';
     // The end of the last flag of a region: a black flag (U+1F3F4) and the tags that name the region, which hide
     // nothing.

@@ -373,6 +373,7 @@ pub fn read_with_overrides(
     for client in &mut clients {
         (client.quotations, client.quotation_age) = (store.quotations, store.quotation_age);
     }
+    // The errors of this section and of `[tls]` begin with the rest of the place, such as `.witness: ` or `.key: `.
     let audit = file
         .audit
         .map(|table| reader.audit(table))
@@ -498,11 +499,11 @@ impl ConfigReader<'_> {
         let encryption =
             self.encryption_keys(spec.encryption_key_from.as_deref(), spec.encryption_key_file.as_deref())?;
         // Converts a number of mebibytes to bytes.
-        let mib = |mib: Option<u32>, default: u64| mib.map_or(default, |mib| u64::from(mib) << 20);
+        let mib = |setting: Option<u32>, default: u64| setting.map_or(default, |mib| u64::from(mib) << 20);
         let memory = u64::try_from(defaults.memory).unwrap_or(u64::MAX);
         let quotations = u64::try_from(defaults.quotations).unwrap_or(u64::MAX);
-        let days = |days: Option<u32>, default: Duration| {
-            days.map_or(default, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
+        let days = |setting: Option<u32>, default: Duration| {
+            setting.map_or(default, |days| Duration::from_secs(u64::from(days.max(1)) * DAY))
         };
         Ok(DatabaseSpec {
             address,

@@ -1,8 +1,8 @@
 //! Persists conversations, the labels of tenants' stores (their external state), the texts that clients were shown, and
 //! questions to people. The model routes, the MCP routes and the routes for people use it.
 //!
-//! The database is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. For each
-//! conversation, it stores the [journal](flowgate_guard::journal) of the inputs, from which the conversation is
+//! The database is one SQLite file for one gateway, or a PostgreSQL database that any number of gateways share. For
+//! each conversation, it stores the [journal](flowgate_guard::journal) of the inputs, from which the conversation is
 //! replayed on demand. A turn is persisted before its answer is sent, in one transaction with its other changes; a turn
 //! that cannot be persisted is not answered.
 //!
@@ -16,8 +16,8 @@
 //! * `migrations`: lists the statements that create the tables.
 //! * `conversations`: finds, opens, leases and deletes conversations.
 //! * `turns`: stores turns, and the labels of tenants' stores.
-//! * `questions`: stores questions to people; `freezes`: stores freezes; `freeze_kind`: defines what can be frozen, such
-//!   as a client or a tool.
+//! * `questions`: stores questions to people; `freezes`: stores freezes; `freeze_kind`: defines what can be frozen,
+//!   such as a client or a tool.
 //! * `quotations`: stores texts that clients were shown.
 //! * `changes`: gives each change of a question a number.
 //! * `lasting_grants`: stores approvals for all conversations of a client.

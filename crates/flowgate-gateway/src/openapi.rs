@@ -4,6 +4,7 @@
 /// An OpenAPI 3.1 document.
 pub const DOCUMENT: &str = include_str!("../openapi.json");
 
+/// Returns the document, parsed.
 #[cfg(test)]
 pub(crate) fn document() -> serde_json::Value {
     serde_json::from_str(DOCUMENT).unwrap()

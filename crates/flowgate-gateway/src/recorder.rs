@@ -124,7 +124,8 @@ impl Recorder {
         if let Some(cipher) = cipher {
             log.encrypt_contents(cipher).map_err(to_database_error)?;
         }
-        // `false`: the log has lost no lines that the database has recorded; `open_after` has failed otherwise.
+        // From now on, the database records heads of the log, by which the next start notices a loss. `false`: the log
+        // has lost no lines that the database has recorded, since `open_after` would have failed.
         store.watch(&log, false).await?;
         let log = Arc::new(log);
         let begin = |spec| HeadDestinations::begin(spec, &log, operator).map_err(delivery_to_database_error);
@@ -221,8 +222,8 @@ impl Recorder {
         log.forget(Timestamp::now(), selector, who).map_err(to_database_error)
     }
 
-    /// Rejects a turn if a required witness is too far behind: it lacks too many lines of the audit log, or has lacked
-    /// them for too long.
+    /// Rejects a turn if a required witness is too far behind: the deliveries to it fail, and it lacks too many lines
+    /// of the audit log, or the deliveries have failed for too long.
     pub(crate) fn check_witness_lag(&self) -> Result<(), DatabaseError> {
         match self.witnesses().and_then(HeadDestinations::overdue_destination) {
             None => Ok(()),
@@ -319,17 +320,21 @@ async fn accept_losses(
     if let (Some(file), Some(loss)) = (witness.and_then(|witness| witness.file), witness_loss) {
         // The witness's file may name several logs of this key: this one, and earlier ones that are gone.
         for (other, head) in witnessed.signed_by(log.key()) {
-            // `since` is the number of the first lost line: in this log, of the line after those that it still has; in
-            // an earlier log, of its first line (0), since all of that log is gone.
-            let since = if other == log.id() { loss.lines().min(head.seq) } else { 0 };
-            // From now on, the lines of the log `other` from `since` on are no longer expected.
+            // The number of the first lost line, counted from 0. In this log, it is the number of lines that the log
+            // still has; if the log has another line in place of the last one that the witness has recorded (`head`),
+            // that recorded line is lost. Of an earlier log, all lines are lost.
+            let present_lines = loss.lines();
+            let since = if other == log.id() { present_lines.min(head.seq) } else { 0 };
+            // Writes to the file that the lines of the log `other` from `since` on are no longer expected.
             witness::give_up(&file, &log, AcceptedLoss { log: other, since })
                 .map_err(delivery_to_database_error)?;
         }
     }
-    // After a loss, the conversations of the database are recorded as older than the log.
-    store.watch(&log, database_loss.is_some()).await?;
-    if database_loss.is_some() {
+    // The database now records the present log in place of the one that it expected, so that the gateway can start. If
+    // the database shows a loss, its conversations are recorded as older than the log, which may lack their turns.
+    let database_shows_loss = database_loss.is_some();
+    store.watch(&log, database_shows_loss).await?;
+    if database_shows_loss {
         // The lock file may name another database as the expected one; from now on, it names this one.
         store.accept_database()?;
     }

@@ -254,7 +254,8 @@ pub(crate) fn header(
     to_ascii(&Value::Object(explanation).to_string())
 }
 
-/// Returns whether the configuration, the policy and the client's own request determine that an item is hidden.
+/// Returns whether the configuration, the policy and the client's own request determine that an item is hidden. The
+/// header for the client may then name the item: it reveals nothing that the client is not to learn.
 fn is_derivable(item: &HiddenItem) -> bool {
     match (&item.what, item.cause) {
         // The client itself has sent its tools and the schema of the reply.

@@ -156,13 +156,13 @@ impl HeadDestinations {
         log: &Arc<AuditLog>,
         operator: &log::OperatorLog,
     ) -> Result<Self, DeliveryError> {
-        let new_destination = |to| {
+        let new_destination = |kind| {
             let (delivery, state) = (Mutex::default(), Mutex::default());
             // `end` always has the present last line of the audit log.
             let (end, log) = (log.last_line(), Mutex::new(Arc::downgrade(log)));
             let operator = operator.clone();
             Arc::new(HeadDestination {
-                kind: to,
+                kind,
                 log,
                 end,
                 every: spec.every,
@@ -178,9 +178,9 @@ impl HeadDestinations {
             .clone()
             .map(|address| HeadDestinationKind::Server { agent: http_client(&address.authorities), address });
         let (mut destinations, mut stop_senders) = (Vec::new(), Vec::new());
-        for to in file.into_iter().chain(server) {
-            let is_file = matches!(to, HeadDestinationKind::File(_));
-            let destination = new_destination(to);
+        for kind in file.into_iter().chain(server) {
+            let is_file = matches!(kind, HeadDestinationKind::File(_));
+            let destination = new_destination(kind);
             if is_file {
                 let delivered = destination.deliver();
                 // The failure of a file that is not required is logged, and the thread retries the delivery.

@@ -214,6 +214,7 @@ impl<F: FnMut(&ApprovalRequest) -> Decision + Send> Approver for F {
 pub struct DigestKey([u8; 32]);
 
 impl Debug for DigestKey {
+    /// Does not write the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("DigestKey(..)")
     }

@@ -78,6 +78,7 @@ pub struct History {
 pub(crate) struct DerivedValue<T>(pub(crate) T);
 
 impl<T> fmt::Debug for DerivedValue<T> {
+    /// Writes a constant in place of the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Derived")
     }
@@ -273,9 +274,9 @@ impl History {
 
     /// Replaces the digest of the message at `index` by the digest of `sent`, so that chats in this spelling match from
     /// now on. The model wrote this message here, and `sent` has the same calls in another spelling. `recorded` is the
-    /// message as the client received it, and `digests` are the digests of the sent chat, of which the first `certain`
-    /// are known by their positions. Returns the new alignment. Does nothing and returns `None` if the message at
-    /// `index` is not `recorded`, or would still count as changed.
+    /// message as the client received it. `digests` are the digests of the sent chat; its first `certain` messages are
+    /// those of the history, because the client has named the answer that it continues. Returns the new alignment. Does
+    /// nothing and returns `None` if the message at `index` is not `recorded`, or would still count as changed.
     pub(crate) fn respell(
         &mut self,
         index: usize,
@@ -303,8 +304,8 @@ impl History {
 
     /// Compares a sent history with the history of the session: finds the unchanged messages at the beginning, and the
     /// longest end of the session's history that the sent history repeats after other messages. Every sent message
-    /// between the two is a replacement. The first `certain` messages of both histories are the same by their
-    /// positions: the client has named the answer that it continues.
+    /// between the two is a replacement. The first `certain` messages of both histories are certainly the same, because
+    /// the client has named the answer that it continues.
     pub(crate) fn align(&self, sent: &[MessageDigest], certain: usize) -> Alignment {
         self.align_in_rounds(sent, certain).0
     }
@@ -384,8 +385,8 @@ fn common_prefix_lengths<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> 
     };
     let total = pattern.len() + text.len();
     let mut lengths = vec![0_usize; total];
-    // Of the matches found so far, the one that ends last: its items equal those at the beginning of the pattern, so
-    // their lengths are known already.
+    // Of the matches found so far, the one that ends last is `left..right`: its items equal those at the beginning of
+    // the pattern, so their lengths are known already.
     let (mut left, mut right) = (0, 0);
     for index in 1..total {
         let mut length = if index < right {

@@ -74,7 +74,7 @@ pub enum Input {
         /// The label of the other agent's call, by the names of its elements.
         carries: Value,
     },
-    /// A turn that had ended continued, without a message of the user.
+    /// A turn that had ended was continued, without a new message of the user.
     GoOn,
     /// The label that was chosen for the next step, by the names of its elements.
     Choose(Value),
@@ -97,14 +97,15 @@ pub enum Input {
     GrantsWithdrawn,
     /// What people have approved for the rest of the conversation is withdrawn, for the calls with these digests.
     GrantsWithdrawnFor(BTreeSet<String>),
-    /// A stamp. It marks the stores that were written to since the last stamp.
+    /// A stamp, a text that no other conversation uses. It marks the stores that were written to since the last stamp.
     Stamped(String),
     /// A chat sent by the caller.
     Sent {
         /// How many messages at its beginning had the digests of the history. A message whose calls differ from the
         /// history only in their spelling is not one of them.
         kept: usize,
-        /// How many of these are the same by their positions, because the caller named the answer that it continues.
+        /// How many of these are the same by their positions: the caller named an earlier answer, so all messages up to
+        /// that answer are those of the history. 0 if the caller named no answer.
         #[serde(default, skip_serializing_if = "is_zero")]
         certain: usize,
         /// The remaining messages.
@@ -227,7 +228,7 @@ pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Resu
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Whether a count is zero: it is then left out of the stored form.
+/// Returns whether a count is zero. The stored form of an input leaves out such a count.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
 fn is_zero(count: &usize) -> bool {
     *count == 0

@@ -128,6 +128,8 @@ impl<'a> DisarmedReply<'a> {
 
     /// Cleans a text of the reply. Addresses beyond the limit of the reply are refused without being judged.
     fn clean(&mut self, monitor: &mut Monitor, text: &str) -> CleanedText {
+        // Where every address is permitted, nothing is changed. `has_address` is false, since it would let a caller
+        // insert a space after the text.
         if self.policy == LinkPolicy::Any {
             return CleanedText { text: text.to_owned(), refused: Vec::new(), has_address: false };
         }
@@ -236,7 +238,7 @@ pub(crate) fn disarm_value(
                 let (mut key, more) = disarm(monitor, method, &key, label, next_id);
                 refused.extend(more);
                 refused.extend(disarm_value(monitor, method, &mut value, label, next_id));
-                // Cleaning may have made two names equal.
+                // Cleaning may have made two keys equal. Spaces are appended, so that both entries remain.
                 while entries.contains_key(&key) {
                     key.push(' ');
                 }

@@ -51,7 +51,8 @@ pub trait StepMethod: fmt::Debug + Send + Sync {
     /// Describes in one sentence what a step is shown.
     fn doc(&self) -> &'static str;
 
-    /// Returns whether a step is shown everything that happened.
+    /// Returns whether a step is shown everything that happened. If the method judges drafts, this concerns the draft,
+    /// and a rewrite may be shown less.
     fn shows_everything(&self) -> bool {
         false
     }

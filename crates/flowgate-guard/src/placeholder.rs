@@ -68,10 +68,11 @@ fn decoded_chars(text: &str) -> Vec<RenderedChar> {
     }
     let (mut decoded, mut at) = (Vec::with_capacity(chars.len()), 0);
     while let Some(first) = chars.get(at) {
-        let escape =
-            decode_escape(&chars, at).and_then(|(code, length)| Some((char::from_u32(code)?, length)));
-        match escape.zip(escape.and_then(|(_, length)| chars.get(at + length - 1))) {
-            Some(((c, length), last)) => {
+        // The escape that begins here: the character that it spells, its length, and its last character.
+        let escape = decode_escape(&chars, at)
+            .and_then(|(code, length)| Some((char::from_u32(code)?, length, chars.get(at + length - 1)?)));
+        match escape {
+            Some((c, length, last)) => {
                 decoded.push(RenderedChar { c, end: last.end.max(last.start), ..*first });
                 at += length;
             }
@@ -450,7 +451,7 @@ fn read_placeholder(
     let mut at = if is_bare { open } else { reader.skip(open + 1, |c| is_separator(c) || is_opening(c)) };
     let is_known =
         |digits: &str| digits.parse().is_ok_and(|number: usize| (1..=hidden_count).contains(&number));
-    // The form `[h2]`.
+    // The form `[h2]`, also in the brackets `【】`.
     if matches!(first.c, '[' | '\u{3010}')
         && let Some((end, digits)) = reader.read_name(at)
         && (is_known(&digits) || is_cut(end))
@@ -479,6 +480,7 @@ fn read_placeholder(
     }
     let word_end = at;
     at = reader.skip(at, is_separator);
+    // Without brackets, a separator must follow the word: `hiddenh2` is no placeholder.
     if is_bare && at == word_end {
         return if reader.char_at(at).is_none() { undecided() } else { PlaceholderMatch::No };
     }

@@ -177,6 +177,7 @@ impl Redactor<'_> {
         }
         match self.render(root, self.schema, hidden_regions) {
             Some(redacted) => redacted,
+            // All of the content is shown.
             None => self.plain(root),
         }
     }

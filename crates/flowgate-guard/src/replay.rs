@@ -69,6 +69,7 @@ impl ReplayInputs {
     /// Creates an empty monitor for the replay of a run under a policy.
     fn monitor(&self, policy: &Arc<Policy>, run: &RecordedRun) -> Monitor {
         let mut monitor = Monitor::with_limits(Arc::clone(policy), Limits::default());
+        // The monitor is new, so there are no recorded answers to restore.
         monitor.set_predicates(self.predicates.clone(), Vec::new());
         monitor.set_parameters(&self.parameters);
         // A parameter of the caller takes precedence over the value that the run has recorded.

@@ -43,7 +43,8 @@ pub trait Screener: Debug + Sync {
     /// [`closing_tag`].
     fn question(&self, tagged: TaggedChat) -> Request;
 
-    /// Parses the names of the regions from the answer; `None` if it is malformed, and then every region counts.
+    /// Parses the names of the regions from the answer. `None` if the answer is malformed: the caller then counts every
+    /// region as needed.
     fn parse_answer(&self, completion: &Completion) -> Option<Vec<String>>;
 }
 

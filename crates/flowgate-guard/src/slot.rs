@@ -122,8 +122,9 @@ fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static 
     names.filter(|names| !names.is_empty() && names.len() <= MAX_NAMES).ok_or(error)
 }
 
-/// Returns the message that no hidden region has this name. The name is a text of the model, so it is cut after
-/// [`MAX_REPEATED_NAME`] characters, and a placeholder in it is replaced.
+/// Returns the message for the model that no hidden region has this name; the refusal advises beside it to name only
+/// regions that the chat shows as hidden. The name is a text of the model, so it is cut after [`MAX_REPEATED_NAME`]
+/// characters, and a placeholder in it is replaced.
 pub(crate) fn unknown_region(name: &str) -> String {
     let repeated: String = name.chars().take(MAX_REPEATED_NAME).collect();
     format!("there is no hidden region `{}`", placeholder::neutralize(&repeated, 0))

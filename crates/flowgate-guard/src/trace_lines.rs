@@ -8,8 +8,8 @@ use flowgate::monitor::Monitor;
 use flowgate::trace::{Event, EventBody, Tool};
 use serde_json::{Value, json};
 
-/// Returns the id of a call with the name of its server before it, for a line in OpenAI's form. Two servers can use the same id; the reader
-/// of MCP's form adds the server to an id in the same way, so that a call and its answer match.
+/// Returns the id of a call with the name of its server before it, for a line in OpenAI's form. Two servers can use the
+/// same id; the reader of MCP's form adds the server to an id in the same way, so that a call and its answer match.
 fn id(server: Option<&str>, id: &str) -> String {
     server.map_or_else(|| id.to_owned(), |server| format!("{server}#{id}"))
 }

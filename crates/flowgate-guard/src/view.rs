@@ -322,6 +322,7 @@ impl ViewBuilder<'_> {
                 self.monitor.trace().event(*id).map_or(top, |call| call.decided)
             }
             CallOutcome::Refused { label, .. } | CallOutcome::Rewritten { label, .. } => *label,
+            // An answer that is not in the trace is shown as a constant, which has the least label.
             CallOutcome::Output(id) => {
                 self.monitor.trace().event(*id).map_or(Label::BOTTOM, |event| event.label)
             }

@@ -213,6 +213,7 @@ pub struct Usage {
     pub cached: u64,
 }
 
+/// Returns whether a number of tokens is 0. Such a number is left out of the serialised form.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 fn is_zero(number: &u64) -> bool {
     *number == 0

@@ -78,9 +78,9 @@ impl InformationBounds {
     }
 
     /// Returns for each region (a range of bytes of the prompt) the low-rank estimate of what the output reveals about
-    /// the region, in nats: half the logarithm of the determinant in the header of this module. The estimate is between
-    /// 0 and the bound of [`of_regions`](Self::of_regions). If the model has computed no products, returns those
-    /// bounds.
+    /// the region, in nats: half the logarithm of the determinant of the identity plus the sum of the products of the
+    /// region's tokens (the header of this module derives it). The estimate is between 0 and the bound of
+    /// [`of_regions`](Self::of_regions). If the model has computed no products, returns those bounds.
     #[must_use]
     pub fn low_rank_of_regions(&self, regions: &[Range<usize>]) -> Vec<f64> {
         if self.products.len() != self.tokens.len() {

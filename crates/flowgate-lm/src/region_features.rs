@@ -83,6 +83,7 @@ impl FeatureSet {
     pub fn size(self) -> usize {
         match self {
             Self::Paper => 6,
+            // The 6 features of the paper in each of the two weightings, and 4 more (`of` lists them).
             Self::Extended => 16,
         }
     }

@@ -330,7 +330,7 @@ impl RemoteModel {
     fn body(&self, request: &Request) -> (Vec<u8>, Option<usize>, SentDocuments) {
         let (model, stream) = (self.model.as_str(), self.is_streaming());
         if self.api == Api::ChatCompletions {
-            // The field that limits the tokens of the answer has two names; see `new`.
+            // The field that limits the tokens of the answer has two names, and some servers accept only one of them.
             let limit = if self.old_max_tokens { OLD_LIMIT } else { LIMIT };
             let body = SentRequest { request, model, stream, limit }.body();
             // Serialisation does not fail, since all keys are strings. If it did, the server would reject the empty

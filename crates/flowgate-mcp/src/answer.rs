@@ -28,7 +28,8 @@ impl Proxy {
     /// requests input is handled by [`Proxy::handle_input_required`]. A list that would make tools uncallable, a
     /// malformed answer and one that may not be shown are withheld, and a note reports the reason to the operator.
     ///
-    /// In watch mode, every other answer is forwarded unchanged, and the reasons are only reported.
+    /// In watch mode, every other answer is forwarded unchanged, and the reasons are only reported. If the client that
+    /// sent the call receives labels, the label of the answer is added in either mode.
     pub(super) fn handle_call_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -123,6 +124,7 @@ impl Proxy {
         // `&[]`: no further tools are about to be offered.
         let max_label = self.greatest_showable_label(monitor, &[]);
         let may_show = labels.iter().all(|label| label.join(answer_label).flows_to(&max_label));
+        // While inputs of an earlier conversation are processed, `rule` returns the decision of the earlier policy.
         self.tape.rule(may_show)
     }
 

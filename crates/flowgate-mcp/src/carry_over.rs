@@ -53,7 +53,8 @@ impl Proxy {
             // The first input: the word of the present conversation is kept until `end_earlier_conversation`.
             self.own_id_word = Some(self.settings.id_word.take());
         } else if self.settings.id_word.as_deref() != Some(id_word) {
-            // The inputs of a conversation that was itself carried over: what was open at its beginning ended there.
+            // The inputs of the next conversation, to which those before it were carried over: what was still open then
+            // ended at its beginning.
             self.end_open_questions();
         }
         self.settings.id_word = Some(id_word.to_owned());

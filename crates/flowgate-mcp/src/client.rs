@@ -44,8 +44,8 @@ impl Proxy {
         self.restore_client_ids(out)
     }
 
-    /// Parses a message of the client and passes it to the handler of its kind. A request is rejected before it changes
-    /// any state if its id is in use, or if the session or the number of open requests has reached its limit.
+    /// Parses a message of the client and passes it to the handler of its kind. A request is rejected before it is
+    /// judged or recorded if its id is in use, or if the session or the number of open requests has reached its limit.
     fn process_client_message(
         &mut self,
         session: &mut dyn MonitoredSession,

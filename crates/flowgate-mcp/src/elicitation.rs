@@ -142,6 +142,7 @@ impl Proxy {
         // Whether the user of the client would be asked, so that the budget of questions and the limits on open ones
         // apply.
         let asks_person = fits_dialog && (pending.can_retry || self.can_elicit);
+        // A question in the answer does not count towards the open elicitations: `ask_in_answer` limits such questions.
         let may_ask = self.questions.allows_question(self.settings.questions)
             && (pending.can_retry || self.open_elicitations() < MAX_OPEN);
         let can_elicit_here = fits_dialog && self.can_elicit;
@@ -427,6 +428,7 @@ impl Proxy {
             // A call of an earlier policy: the record says whether the call ran. That policy may have denied it in
             // spite of the approval.
             AskedCall::Earlier(entry) => {
+                // `rule` returns the ruling of the record, and ignores its argument.
                 let has_run = self.tape.is_following() && self.tape.rule(false);
                 let permitted = has_run.then(|| self.record_earlier_call(monitor, *entry)).flatten();
                 permitted.ok_or_else(|| self.earlier_refusal(monitor))

@@ -40,9 +40,9 @@ pub(super) fn withheld_answer(id: &RequestId, kind: ProxyCallKind) -> ProxyActio
 }
 
 impl Proxy {
-    /// Ends a request whose answer is missing or cannot be forwarded: answers the client with an error, and records the
-    /// outcome if the request was judged as a call. `class` names the failure for the operator, without content of the
-    /// server.
+    /// Ends a request whose answer is missing or cannot be forwarded. A running call ends as in
+    /// [`Self::end_failed_call`], with `class`, which names the failure for the operator without content of the server.
+    /// Any other request is answered with an error, and nothing is recorded.
     pub(super) fn end_without_answer(
         &mut self,
         session: &mut dyn MonitoredSession,
@@ -87,6 +87,7 @@ impl Proxy {
             // `&[]`: no further tools are about to be offered.
             let max_label = self.greatest_showable_label(monitor, &[]);
             let may_show = monitor.failure_label(&running.call_id).flows_to(&max_label);
+            // While inputs of an earlier conversation are processed, `rule` returns the decision of the earlier policy.
             if !self.tape.rule(may_show) {
                 return ProxyAction::Client(result(id, &json!({"resultType": "complete", key: []})));
             }
@@ -129,6 +130,7 @@ impl Proxy {
         let max_list_label = self.greatest_showable_label(monitor, &[]);
         let label_of = |running: &RunningCall| (running.kind, monitor.failure_label(&running.call_id));
         let labelled: Vec<(ProxyCallKind, Label)> = self.running_calls().map(label_of).collect();
+        // While inputs of an earlier conversation are processed, `rule` returns the decision of the earlier policy.
         let counted = labelled
             .into_iter()
             .filter(|(kind, label)| !kind.is_list() || self.tape.rule(label.flows_to(&max_list_label)));

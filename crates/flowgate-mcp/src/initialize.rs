@@ -68,7 +68,8 @@ impl Proxy {
             let mut methods = revision::server_request_methods()
                 .filter(|method| method.split('/').next() == Some(name.as_str()))
                 .peekable();
-            // A capability to which no known request of a server belongs is never permitted.
+            // A capability to which no known request of a server belongs is never permitted. While inputs of an earlier
+            // conversation are processed, `rule` returns the decision of the earlier policy.
             if methods.peek().is_some()
                 && self
                     .tape
@@ -89,7 +90,7 @@ impl Proxy {
 
     /// Handles the server's answer to `initialize` or `server/discover`: forwards it with the known capabilities. The
     /// rest of the answer, such as the server's instructions, is forwarded in watch mode, or if the policy lets the
-    /// client see it and its label exceeds the requirement of no offered tool (a higher label would make that tool
+    /// client see it and its label flows to the requirement of every offered tool (a higher label would make a tool
     /// uncallable). Of an error, only the supported versions are forwarded.
     ///
     /// `id` is the id of the client's request, `answer` the result or the error, and `call` the call as which the
@@ -140,8 +141,8 @@ impl Proxy {
     }
 
     /// Adds the server's answer (`content`) to the trace as the output of the call `running`, unless the answer is
-    /// hidden in any case: its label exceeds the requirement of an offered tool. Returns whether the client may be shown
-    /// the answer.
+    /// hidden in any case: its label exceeds the requirement of an offered tool or, while no tool is on offer yet, the
+    /// bottom. Returns whether the client may be shown the answer.
     fn record_initialize_answer(
         &mut self,
         monitor: &mut Monitor,

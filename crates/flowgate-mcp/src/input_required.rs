@@ -151,6 +151,7 @@ impl Proxy {
         // The policy must name each kind of input, as it must name the requests of a server.
         for RequestedInput { method, .. } in &inputs {
             let is_named = session.monitor().is_named(&self.tool(method));
+            // While inputs of an earlier conversation are processed, `rule` returns the decision of the earlier policy.
             if !is_watching && !self.tape.rule(is_named) {
                 let note = format!(
                     "the request `{method}` of the server `{}` was refused, since no `require` of the policy names it; \
@@ -219,6 +220,7 @@ impl Proxy {
                 is_objected.then_some(objection),
             ) {
                 CallRuling::Run(permitted) => input.call_id = permitted.call_id,
+                // As for a request of the server in the other revisions, no person is asked.
                 CallRuling::Ask(question) => {
                     let refusal = self.asked_refusal(session.monitor(), "nobody was asked", &question);
                     return vec![refusal::refusal_answer(id, running.kind, &refusal)];

@@ -149,7 +149,8 @@ pub enum ProxyAction {
     Ask(String),
     /// Report this to the operator. It contains no content except names that the server chose.
     Note(String),
-    /// A tool is hidden until a person approves it as the server describes it.
+    /// Ask a person to approve this tool as the server describes it; the tool is hidden until then. Only returned with
+    /// [`asks_elsewhere`](ProxySettings::asks_elsewhere).
     Unapproved {
         /// The name of the tool.
         name: String,
@@ -200,7 +201,8 @@ pub struct Proxy {
     received_bytes: usize,
     /// Where the rulings come from: from the present policy, or from an earlier one.
     tape: RulingTape,
-    /// While inputs of an earlier conversation are processed: the word for generated request IDs of the present one.
+    /// While inputs of an earlier conversation are processed: the `id_word` of the present conversation, which may be
+    /// `None`; otherwise `None`.
     own_id_word: Option<Option<String>>,
 }
 

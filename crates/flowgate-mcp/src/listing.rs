@@ -29,8 +29,8 @@ const MAX_TOOLS: usize = 1_000;
 const MAX_NAME: usize = 256;
 
 /// Why a tool is hidden that a person can still approve.
-const UNAPPROVED: &str =
-    "the name or the description of the tool is not approved: it is new, or the server has changed it";
+const UNAPPROVED: &str = "the name or the description of the tool is not approved: it is new, or the server has changed it; \
+    review it, and approve it if you trust the server";
 
 /// The tools that the server has listed, and which of them are on offer.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ pub(super) struct ToolListing {
 struct ListedTool {
     /// The digest of the description at the tool's first appearance, with which later descriptions are compared.
     digest: String,
-    /// The argument schema that the server declared when the tool was approved.
+    /// The argument schema of the last description that was accepted; if none was, that of the first description.
     schema: Value,
     /// Whether the tool is on offer.
     is_shown: bool,
@@ -134,6 +134,7 @@ impl ToolListing {
         list: u64,
         accept_new: bool,
     ) -> Result<(), &'static str> {
+        // Whether the page belongs to the first list, and this list has not ended.
         let is_first = list <= self.last_initial_list && !self.is_initial_list_closed;
         // Whether the description equals the known one; `None` for an unknown tool.
         let is_unchanged = self.tools.get(name).map(|tool| tool.digest == digest);
@@ -142,6 +143,7 @@ impl ToolListing {
                 return Err("the server lists more than 1000 tools; configure the server to list fewer");
             }
             (Some(pins), _) if pins.is_approved(name, digest) => Ok(()),
+            // A pinned name with another digest is a changed tool and not a new one, so it is not pinned here.
             (Some(pins), None) if accept_new && is_first && !pins.contains_name(name) => {
                 pins.insert(name, digest);
                 Ok(())
@@ -249,9 +251,11 @@ impl Proxy {
         let names: Vec<String> = candidates.iter().map(|(name, ..)| name.clone()).collect();
         let max_label = self.greatest_showable_label(monitor, &names);
         let entries = candidates.iter().map(|(name, tool, _)| self.description_entry(name, tool));
-        let carried = monitor.labels_if_pushed(entries.collect::<Vec<_>>());
+        // The label that each description would have in the trace.
+        let labels = monitor.labels_if_pushed(entries.collect::<Vec<_>>());
         let mut shown = Vec::new();
-        for ((name, tool, digest), label) in candidates.into_iter().zip(carried) {
+        for ((name, tool, digest), label) in candidates.into_iter().zip(labels) {
+            // While inputs of an earlier conversation are processed, `rule` returns the decision of the earlier policy.
             let verdict = if self.tape.rule(label.flows_to(&max_label)) {
                 self.record_description(monitor, &name, tool, digest)
             } else {
@@ -380,7 +384,8 @@ impl Proxy {
         if self.listing.described.contains(&digest) {
             return Ok(());
         }
-        // A name that another server offers as well becomes ambiguous in the policy before the description is labelled.
+        // The tool is declared first: if another server offers the same name, the name must be ambiguous in the policy
+        // already when the description is labelled.
         monitor.declare_tools([&self.tool(name)]);
         let verdict: Result<(), Cow<'static, str>> = match monitor.push(self.description_entry(name, tool)) {
             Ok((_, findings)) if has_objection(&findings) => {

@@ -82,7 +82,8 @@ pub(super) fn read(bytes: &[u8], numbers: Numbers) -> Result<(McpMessage, String
         .trim();
     let value = json::parse(text, numbers).map_err(|error| {
         refuse(&format!(
-            "the message is not JSON that all parsers read alike: {error}; send valid JSON with each key once"
+            "the message is not JSON that all parsers read alike: {error}; send valid JSON with each key once \
+             and without integers beyond 9007199254740991"
         ))
     })?;
     let object = match value {
@@ -248,7 +249,7 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":"x","error":{}}"#, "answer \"x\" false");
         check(
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
-            r#"the message is not JSON that all parsers read alike: duplicate key at line 1 column 28; send valid JSON with each key once [RequestId("2")]"#,
+            r#"the message is not JSON that all parsers read alike: duplicate key at line 1 column 28; send valid JSON with each key once and without integers beyond 9007199254740991 [RequestId("2")]"#,
         );
         check(
             &format!("[{ping}]"),
@@ -273,7 +274,7 @@ mod tests {
         );
         check(
             r#"{"jsonrpc":"2.0","id":7,"result":{"te"#,
-            r#"the message is not JSON that all parsers read alike: EOF while parsing a string at line 1 column 37; send valid JSON with each key once [RequestId("7")]"#,
+            r#"the message is not JSON that all parsers read alike: EOF while parsing a string at line 1 column 37; send valid JSON with each key once and without integers beyond 9007199254740991 [RequestId("7")]"#,
         );
     }
 }

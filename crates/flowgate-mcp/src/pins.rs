@@ -40,7 +40,7 @@ impl fmt::Display for PinsError {
             write!(f, "{error}; ")?;
         }
         f.write_str(
-            "the file of pins does not have the form that `--pins` writes; remove the file, and run once with `--accept-new`",
+            "the file is not one that `--pins` has written; remove it, and run once with `--accept-new`",
         )
     }
 }

@@ -86,7 +86,8 @@ impl Proxy {
     ) -> Vec<ProxyAction> {
         match self.client_requests.remove(id) {
             // In watch mode, an error reaches the client as the server sent it. The error of a call must be recorded
-            // first, so it goes to the handler of calls below.
+            // first, so it goes to the handler of calls below. A request that waits for a person was not sent to the
+            // server, so this is no answer to it.
             Some(pending)
                 if self.is_watching()
                     && answer.is_err()
@@ -161,6 +162,7 @@ impl Proxy {
             return false;
         }
         let is_named = monitor.is_named(&self.tool(method));
+        // While inputs of an earlier conversation are processed, `rule` returns the decision of the earlier policy.
         self.is_watching() || self.tape.rule(is_named)
     }
 

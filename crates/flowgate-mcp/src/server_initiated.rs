@@ -29,10 +29,14 @@ impl Proxy {
         let dropped = |why: &str| Some(vec![ProxyAction::Note(why.to_owned())]);
         if bytes.len() > self.settings.limits.message {
             let limit = self.settings.limits.message;
-            return dropped(&format!("dropped a message of the server that is larger than {limit} bytes"));
+            return dropped(&format!(
+                "dropped a message of the server that is larger than {limit} bytes; let the server send smaller ones"
+            ));
         }
         match message::read(bytes, Numbers::Any) {
-            Err(_) => dropped("dropped a message of the server that is not a valid message of JSON-RPC"),
+            Err(_) => dropped(
+                "dropped a message of the server that is not a valid message of JSON-RPC; correct or update that server",
+            ),
             Ok((McpMessage::Answer { .. }, _)) => {
                 dropped("dropped a response of the server whose `id` belongs to no open request")
             }
@@ -44,8 +48,8 @@ impl Proxy {
                     .then(|| self.handle_server_notification(session, &method, &params))
             }
             Ok((McpMessage::Request { id, method, params }, _)) => {
-                let may_ask = self.allows_server_request(session.monitor(), &method);
-                (!may_ask).then(|| self.handle_server_request(session, id, &method, &params))
+                let is_allowed = self.allows_server_request(session.monitor(), &method);
+                (!is_allowed).then(|| self.handle_server_request(session, id, &method, &params))
             }
         }
     }

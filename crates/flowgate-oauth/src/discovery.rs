@@ -75,7 +75,8 @@ pub(crate) fn error(issuer: &SecureUrl, failure: TokenFailure) -> TokenError {
 }
 
 /// Returns the error about an issuer for an error of `rmcp` (`problem`). If the HTTP client has noted why a request
-/// failed, the error states that reason, unless the login has ended or the file of the tokens failed.
+/// failed, the error states that reason, unless the login has ended or the file of the tokens failed. Without such a
+/// note, the kind of `problem` says whether the metadata or the answer with the token is at fault.
 pub(crate) fn error_of_rmcp(issuer: &SecureUrl, client: &IssuerClient, problem: &AuthError) -> TokenError {
     let noted = client.take_failure();
     error(

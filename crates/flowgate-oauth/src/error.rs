@@ -110,11 +110,15 @@ impl fmt::Display for TokenError {
                 "the issuer {issuer} gives no token: {}; check `issuer` in `oauth` and the network",
                 self.failure.clause()
             ),
-            // After a login (`flowgate mcp login`), the issuer may not be known yet when the request is interrupted.
-            // `issuer` is then the address of the MCP server, so this message does not name it.
+            // The request may be interrupted before the stored login, which names the issuer, is read. `issuer` is then
+            // the address of the MCP server, so this message does not name it.
             TokenFailure::Interrupted => f.write_str("the request for a token was interrupted; try again"),
             failure => {
-                write!(f, "the issuer {issuer} gives no token: {}; check `oauth`", failure.clause())
+                write!(
+                    f,
+                    "the issuer {issuer} gives no token: {}; check the settings of the issuer and the client in `oauth`",
+                    failure.clause()
+                )
             }
         }
     }
@@ -144,11 +148,11 @@ mod tests {
             ),
             (
                 TokenFailure::Refused(401, "invalid_client".to_owned()),
-                "the issuer https://id.example gives no token: it refuses the request with `invalid_client` (HTTP status 401); check `oauth`",
+                "the issuer https://id.example gives no token: it refuses the request with `invalid_client` (HTTP status 401); check the settings of the issuer and the client in `oauth`",
             ),
             (
                 TokenFailure::Status(503),
-                "the issuer https://id.example gives no token: it answered with the HTTP status 503; check `oauth`",
+                "the issuer https://id.example gives no token: it answered with the HTTP status 503; check the settings of the issuer and the client in `oauth`",
             ),
         ] {
             assert_eq!(TokenError { issuer: issuer.clone(), failure }.to_string(), expected);

@@ -147,7 +147,8 @@ async fn answer(stream: &mut TcpStream, status: &str, sentence: &str) {
 }
 
 impl RedirectRequest {
-    /// Tells the browser how the login has ended. `sentence` is fixed text.
+    /// Answers the request with a page that contains `sentence`, a fixed text. `is_done` says whether this request has
+    /// completed the login; otherwise, the answer has the HTTP status of an error.
     pub(crate) async fn answer(mut self, is_done: bool, sentence: &'static str) {
         answer(&mut self.stream, if is_done { "200 OK" } else { "400 Bad Request" }, sentence).await;
     }

@@ -39,7 +39,8 @@ pub struct SecureUrl {
 }
 
 impl SecureUrl {
-    /// Reads an address; `None` if secrets must not be sent to it, or it is not the address of a server.
+    /// Reads an address. `None` if secrets must not be sent to it, or if it has no host, a user name, a fragment, a
+    /// character other than visible ASCII, or more than 2048 bytes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_LENGTH || text.contains('#') || !text.bytes().all(|byte| byte.is_ascii_graphic())
@@ -47,6 +48,7 @@ impl SecureUrl {
             return None;
         }
         let uri: Uri = text.parse().ok()?;
+        // An address without an authority is refused like one with a user name.
         let has_user = uri.authority().is_none_or(|authority| authority.as_str().contains('@'));
         let channel = channel(&uri)?;
         let has_host = uri.host().is_some_and(|host| !host.is_empty());

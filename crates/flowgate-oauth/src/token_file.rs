@@ -20,7 +20,7 @@ use crate::access_token::AccessToken;
 use crate::client_credentials::ClientSecret;
 use crate::secure_url::SecureUrl;
 
-/// The version of the form of the file.
+/// The version of the file's format.
 const VERSION: u32 = 1;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 512 << 10;
@@ -344,7 +344,8 @@ impl StoredLogin {
         metadata
     }
 
-    /// Returns the client that was registered at the issuer.
+    /// Returns the client that was registered at the issuer. `rmcp` requires an address for redirects, although no
+    /// login is begun with this client.
     pub(crate) fn client(&self) -> OAuthClientConfig {
         let client = OAuthClientConfig::new(&*self.credentials.client_id, "http://127.0.0.1/callback");
         match &self.client_secret {

@@ -182,6 +182,7 @@ impl SharedSource {
             (GrantKind::ClientCredentials(credentials), _) => {
                 manager.exchange_client_credentials(&self.config(credentials)).await
             }
+            // The last token has not expired, but the server has rejected it.
             (GrantKind::Login(..), Ok(_)) => manager.refresh_token().await,
             (GrantKind::Login(..), Err(problem)) => Err(problem),
         };

@@ -58,7 +58,7 @@ pub(crate) struct PyAttribution {
 enum Dependency {
     /// Everything that the agent has seen.
     Everything,
-    /// Something that is hidden from the model, so that it cannot have written the call in this form.
+    /// Something that is hidden from the model, so that the model cannot have written the call.
     Hidden,
     /// Regions: for each, the index of its event and the path of the part.
     Regions(Vec<(usize, String)>),

@@ -336,8 +336,10 @@ impl PyConversation {
         model: &str,
         created: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
+        // An unknown form is an error before the answer counts as received.
+        let api = completion::api(api)?;
         let completion = self.answer(py, turn)?;
-        completion::response_body(py, &completion, completion::api(api)?, id, model, created)
+        completion::response_body(py, &completion, api, id, model, created)
     }
 
     /// Returns a turn as the answer that the client of `accept_request` receives, for a client that asked for a stream:
@@ -355,8 +357,10 @@ impl PyConversation {
         created: u64,
         usage: bool,
     ) -> PyResult<Vec<(String, String)>> {
+        // An unknown form is an error before the answer counts as received.
+        let api = completion::api(api)?;
         let completion = self.answer(py, turn)?;
-        Ok(completion::response_events(&completion, completion::api(api)?, id, model, created, usage))
+        Ok(completion::response_events(&completion, api, id, model, created, usage))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

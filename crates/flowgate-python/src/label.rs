@@ -289,6 +289,7 @@ fn fitting_value(name: &str, kind: Option<&DimensionKind>, value: &Value) -> PyR
         (_, Value::String(one)) if has_names && one != "top" && one != "everyone" => {
             Value::from(vec![one.clone()])
         }
+        // The word `top` or `everyone`, which denotes the whole dimension.
         (_, Value::String(_)) if has_names => value.clone(),
         _ if has_names && is_list_of_texts => value.clone(),
         (Some(DimensionKind::Time), Value::Number(seconds)) if seconds.is_i64() => value.clone(),
@@ -302,7 +303,8 @@ fn fitting_value(name: &str, kind: Option<&DimensionKind>, value: &Value) -> PyR
     };
     // A set with declared elements accepts no others.
     if let (Some(DimensionKind::Set(known)), Some(list)) = (kind, value.as_array())
-        && let Some(odd) = list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|k| k == name))
+        && let Some(odd) =
+            list.iter().filter_map(Value::as_str).find(|name| !known.iter().any(|element| element == name))
     {
         return Err(PyValueError::new_err(with_nearest(
             format!("dimension `{name}` has no element `{}`", odd.escape_debug()),

@@ -424,6 +424,10 @@ impl PyRun {
     /// Leaves the call to the client, which runs it and sends its output with the chat: see
     /// `Conversation.accept_request`. Raises `UsedError` if the call was handed over or answered before.
     fn hand_over(slf: &Bound<'_, Self>) -> PyResult<()> {
+        // A call of an earlier need stays with it: taken, it would be lost.
+        if !slf.as_super().get().is_latest() {
+            return Err(not_awaited());
+        }
         let call = slf.get().call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let call = call.ok_or_else(|| {
             UsedError::new_err("the call was already handed over to the client: send its output with the chat, by `Conversation.accept_request`")

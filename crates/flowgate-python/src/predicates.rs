@@ -39,9 +39,9 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
 }
 
 /// Calls a function in Python with the arguments of a predicate, and returns its answer as JSON. If the function raises
-/// an exception, the error message names the type of the exception. An exception such as `KeyboardInterrupt`, which is
-/// no error of the function, must also reach the program: [`session::interrupt`] stores it, and it is raised when the
-/// use of the session ends.
+/// an exception, the error message names the type of the exception, and the logger that has the traceback. An exception
+/// such as `KeyboardInterrupt`, which is no error of the function, must also reach the program: [`session::interrupt`]
+/// stores it, and it is raised when the use of the session ends.
 fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
     Python::attach(|py| {
         let call = || -> PyResult<Value> {
@@ -55,10 +55,13 @@ fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
                 error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
             if error.is_instance_of::<PyException>(py) {
                 log_exception(py, &error);
+                format!(
+                    "the predicate raised {kind}; the logger `flowgate.predicates` has the traceback at the level DEBUG"
+                )
             } else {
                 session::interrupt(error);
+                format!("the predicate raised {kind}")
             }
-            format!("the predicate raised {kind}")
         })
     })
 }

@@ -159,7 +159,7 @@ fn type_name(value: &Bound<'_, PyAny>) -> String {
 /// Python.
 fn convert(value: &Bound<'_, PyAny>, path: &ValuePath<'_>, depth: usize) -> PyResult<Value> {
     if depth > MAX_DEPTH {
-        return Err(path.error("is nested too deeply: pass a flatter value"));
+        return Err(path.error("is nested more than 128 levels deep: pass a flatter value"));
     }
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(Value::String(text_of(text, path)?));

@@ -314,6 +314,28 @@ def test_needs_are_answered_once() -> None:
         stale.accept("Late.")
 
 
+def test_a_stale_call_is_not_handed_over() -> None:
+    conversation = Bank().guard(None).conversation
+    conversation.user("Pay Ann.")
+    conversation.need().accept(flowgate.Completion("", [("pay", {"to": "ann", "amount": 1})]))
+    stale = conversation.need()
+    conversation.need()
+    for _ in range(2):
+        with pytest.raises(flowgate.UsedError, match="no longer waits"):
+            stale.hand_over()
+
+
+def test_an_unknown_form_leaves_the_answer_unsent() -> None:
+    conversation = Bank().guard(None).conversation
+    conversation.accept_request({"model": "m", "messages": [{"role": "user", "content": "Hello."}]})
+    conversation.need().accept("Hello, too.")
+    turn = conversation.need()
+    for answer in [conversation.respond, conversation.respond_stream]:
+        with pytest.raises(ValueError, match="morse"):
+            answer(turn, "morse")
+    assert conversation.respond(turn)["choices"][0]["message"]["content"] == "Hello, too."
+
+
 def question_about_payment() -> tuple[flowgate.Conversation, flowgate.Approve]:
     conversation = Bank().guard(None, method="everything").conversation
     conversation.user("Read x.")

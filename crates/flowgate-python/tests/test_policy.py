@@ -202,7 +202,7 @@ def test_values_that_json_does_not_have(value: object, message: str) -> None:
 def test_a_value_that_contains_itself_is_an_error() -> None:
     value: list = []
     value.append(value)
-    with pytest.raises(ValueError, match="is nested too deeply"):
+    with pytest.raises(ValueError, match="is nested more than 128 levels deep"):
         flowgate.Trace().user(value)
 
 

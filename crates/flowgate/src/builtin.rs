@@ -57,7 +57,7 @@ pub(crate) fn evaluator<'a>(
     Evaluator::new(plan, trace, fuel, missing, &FUNCTIONS)
 }
 
-/// The kinds of values that tool patterns can test: `<EMAIL_ADDRESS>`.
+/// The kinds of data that tool patterns can test for, such as `<EMAIL_ADDRESS>`; `has_finding` tests for one.
 pub(crate) const MATCHERS: [&str; 7] =
     ["EMAIL_ADDRESS", "PHONE_NUMBER", "LOCATION", "PERSON", "MODERATED", "SECRET", "DUMMY"];
 

@@ -58,7 +58,7 @@ impl Occurrences {
                 }
                 EventBody::Output(_) => {
                     let call = event.call.and_then(|call| trace.event(call));
-                    let tool = event.tool().or_else(|| call.and_then(|call| call.tool()));
+                    let tool = call.and_then(|call| call.tool());
                     if let Some(tool) = tool {
                         self.add_tool(tool);
                     }

@@ -113,7 +113,8 @@ pub(crate) fn events_read_by(rule: &Rule) -> ObservedEvents {
     if rule.events.len() <= 1 && rule.is_settled && rule.other_event_kinds.is_empty() {
         return ObservedEvents::Nothing;
     }
-    // Any other rule may read earlier events of the types of its variables and of the other kinds.
+    // Any other rule may read earlier events of the types of its variables and of `other_event_kinds`.
+    // A rule without both reads none, so `Calls` is an upper bound for it as well.
     let mut types =
         rule.events.iter().map(|variable| variable.ty).chain(rule.other_event_kinds.iter().copied());
     if types.all(|ty| matches!(ty, Type::ToolCall | Type::ToolOutput)) {
@@ -266,6 +267,7 @@ impl RuleMatcher {
         self.reset(rule);
         set(&mut self.frame, variable.slot, Value::Event(id));
         let mut evaluator = context.evaluator(fuel);
+        // `Ok(true)` ends the search: one match suffices.
         match evaluator.search(&variable.alone, &mut self.frame, &mut |_, _| Ok(true)) {
             Ok(holds) => holds || !evaluator.failures.is_empty(),
             // The rule is tried with the event, and then reports that the fuel is spent.

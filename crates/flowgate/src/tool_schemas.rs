@@ -2,8 +2,9 @@
 //! `flowgate check --tools` prints the diagnostics.
 //!
 //! A statement about a tool or an argument that does not exist has no effect. The descriptions of servers and clients
-//! list the tools and arguments that exist, before anything has run: a name that no description contains is an error.
-//! Where a schema does not restrict the names in a value, nothing is reported.
+//! list the tools and arguments that exist, before anything has run. A name that no description contains is reported as
+//! an error or a warning ([`ToolSchemas::diagnostics`]). Where a schema does not restrict the names in a value, nothing
+//! is reported.
 //!
 //! `read` reads lists of tools, and `schema` finds the keys and values that schemas permit at a path. `name_check`
 //! compares the names in the policy with these keys, and `value_check` the constants in it with these values.
@@ -50,12 +51,13 @@ pub struct ToolSchemas {
 struct ServerList {
     /// Whether one of its lists has no further page.
     has_last_page: bool,
-    /// Whether a list contains entries whose tools are unknown.
+    /// Whether a list contains hosted tools, which the provider of a model runs: the names of the tools behind such an
+    /// entry are unknown.
     has_hosted_tools: bool,
 }
 
 impl ServerList {
-    /// Returns whether the server has no other tools.
+    /// Returns whether the server has no tools except those in its lists.
     fn is_complete(&self) -> bool {
         self.has_last_page && !self.has_hosted_tools
     }

@@ -74,7 +74,7 @@ impl fmt::Display for Region {
 pub enum Status {
     /// Judged and reserved, not run yet.
     Pending,
-    /// Completed.
+    /// Happened: a call that was redeemed, whose tool runs or has run, or any other event.
     Done,
     /// Abandoned before it ran; rules do not see it.
     Withdrawn,
@@ -100,7 +100,7 @@ pub struct Event {
     pub body: EventBody,
     /// Its tree of labelled regions.
     pub document: Document,
-    /// The join of all its labels.
+    /// The join of the labels of all its regions.
     pub label: Label,
     /// The join of the labels of everything that its agent had seen, this event included.
     pub context: Label,

@@ -48,8 +48,9 @@ impl ChatModel for GullibleModel<'_> {
 }
 
 impl GullibleModel<'_> {
-    /// Answers a request by its kind: with the content of a slot, the tools that the task needs, the regions that a
-    /// screener asks for, or the next message of the chat. The usage has the [tokens](crate::tokens) of the request and the answer.
+    /// Answers a request by its kind: with the content of a slot, the tools that the task needs, the regions that
+    /// the next step needs (if a screener asks), or the next message of the chat. The usage has the
+    /// [tokens](crate::tokens) of the request and the answer.
     fn answer(&self, request: &Request) -> Completion {
         let mut completion = if request.tools.is_empty() && request.choice == ToolChoice::None {
             // Only the request to fill a slot offers no tools and forbids calls.

@@ -97,7 +97,7 @@ fn best_case(guards: &[Guard], rows: &[GuardResults]) -> Table {
         ]);
         lines.push(cells);
     }
-    let title = "best case: no attack; tasks completed without a question, of all tasks (in brackets: completed with questions)";
+    let title = "best case: no attack; tasks completed without a question, of all tasks (in brackets: with or without questions)";
     table(title, &header, &lines)
 }
 

@@ -104,6 +104,7 @@ fn add_run(row: &mut GuardResults, task: &BenchTask, run: TaskRun) {
         add(&mut row.idle, run.idle);
         add(&mut row.done_attacked, usize::from(run.is_done));
     } else {
+        // `ALL` contains every kind, thus 0 never stands in for another one.
         let kind = HiddenTextUse::ALL.iter().position(|kind| *kind == task.kind).unwrap_or(0);
         if let Some((all, unasked, done)) = row.clean.get_mut(kind) {
             add(all, 1);

@@ -13,14 +13,12 @@ const PARTS_OF_FIGURES: [&str; 7] =
 /// Returns one table for each suite, in the order of the runs, with a row for each line of figures.
 pub(super) fn figure_tables(runs: &[NamedRun]) -> Vec<Table> {
     // Each suite once, in the order of its first run.
-    let mut suites: Vec<&str> = runs.iter().map(|(_, lines)| suite(lines)).collect();
-    suites.dedup();
-    let mut seen = Vec::new();
-    suites.retain(|suite| {
-        let is_new = !seen.contains(suite);
-        seen.push(*suite);
-        is_new
-    });
+    let mut suites: Vec<&str> = Vec::new();
+    for name in runs.iter().map(|(_, lines)| suite(lines)) {
+        if !suites.contains(&name) {
+            suites.push(name);
+        }
+    }
     suites.into_iter().map(|suite| figure_table(suite, runs)).collect()
 }
 
@@ -106,7 +104,9 @@ fn detector_lines(line: &Value) -> Vec<Map<String, Value>> {
         flat
     };
     let each = detectors.iter().filter_map(|(name, rates)| Some(with_rates(name, rates.as_object()?)));
-    each.chain([with_rates(text(&Value::Object(line.clone()), "defence"), &line)]).collect()
+    // The rates of the rule are fields of the line itself.
+    let rule = with_rates(text(&Value::Object(line.clone()), "defence"), &line);
+    each.chain([rule]).collect()
 }
 
 /// Returns for each detector in a line of the suite of detectors its name, the share of honest rows that it flags, and

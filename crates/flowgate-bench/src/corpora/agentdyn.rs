@@ -84,8 +84,9 @@ fn read_run(files: &mut CorpusFiles<'_>, path: &str, wanted: &str) -> Result<Opt
     let value = parse_json(path, &text)?;
     let run = LocatedValue::root(path, &value);
     let field = run.field(wanted)?;
-    let counts = field.value().as_bool().ok_or_else(|| field.expected("true or false"))?;
-    if !counts || run.optional("attack_type")?.is_some() != (wanted == "security") {
+    let has_wanted_outcome = field.value().as_bool().ok_or_else(|| field.expected("true or false"))?;
+    let (is_attacked, must_be_attacked) = (run.optional("attack_type")?.is_some(), wanted == "security");
+    if !has_wanted_outcome || is_attacked != must_be_attacked {
         return Ok(None);
     }
     parse_run(&run).map(Some)
@@ -438,8 +439,16 @@ mod tests {
     fn other_shapes_are_refused() {
         let path = "runs/p/garden/user_task_0/none/none.json";
         for (from, to, error) in [
-            ("\"utility\":true", "\"utility\":1", ".utility: expected true or false, found a number"),
-            ("\"messages\"", "\"texts\"", ": expected a field `conversations`; there is none"),
+            (
+                "\"utility\":true",
+                "\"utility\":1",
+                ".utility: expected true or false, found the number 1; correct the file, or download it again",
+            ),
+            (
+                "\"messages\"",
+                "\"texts\"",
+                ": the field `conversations` is missing; add it, or download the file again",
+            ),
             (
                 "\"tool_call_id\":\"b\"",
                 "\"tool_call_id\":\"z\"",

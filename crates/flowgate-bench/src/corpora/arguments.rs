@@ -40,7 +40,7 @@ pub(super) fn obeying_arguments(
 }
 
 /// Returns a text as it occurs within a JSON string: escaped and without the quotation marks around it. Quotation marks
-/// at the ends of the text are removed, too.
+/// at the end of the text are removed, too; the caller only searches for the result.
 fn json_escaped(text: &str) -> String {
     Value::from(text).to_string().trim_matches('"').to_owned()
 }
@@ -63,6 +63,7 @@ fn carrier(properties: &Map<String, Value>, arguments: &Map<String, Value>) -> S
     let content = texts().find(|(name, schema)| role(name, schema) == Some(ArgumentRole::Content));
     let is_not_recipient =
         |(name, schema): &(&String, &Value)| role(name, schema) != Some(ArgumentRole::Recipient);
+    // The last one that has no value so far.
     let free = || texts().rfind(|argument| !arguments.contains_key(argument.0) && is_not_recipient(argument));
     let found = content
         .or_else(free)

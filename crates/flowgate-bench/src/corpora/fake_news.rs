@@ -146,9 +146,11 @@ fn question(place: &str, line: &str, pairs: &[NewsPair]) -> Result<PairQuestion,
     let item = LocatedValue::root(place, &value);
     let name = item.text_of("pair")?;
     let Some(pair) = pairs.iter().position(|pair| pair.name == name) else {
-        return Err(item.field("pair")?.problem(
-            "there is no pair of articles with this name; write the NAME of a file `NAME.legit.txt`",
-        ));
+        let problem = format!(
+            "there is no pair of articles `{}`; write the NAME of a file `NAME.legit.txt`",
+            name.escape_debug()
+        );
+        return Err(item.field("pair")?.problem(&problem));
     };
     // A text with at least one word, on one line.
     let words = |field: &str| {
@@ -177,7 +179,13 @@ fn stating_articles(holders: &LocatedValue<'_>) -> Result<(bool, bool), CorpusEr
         match holder.text()? {
             "legit" => in_legit = true,
             "fake" => in_fake = true,
-            _ => return Err(holder.problem("expected `legit` or `fake`")),
+            other => {
+                let problem = format!(
+                    "expected `legit` or `fake`, found `{}`; write which article states the fact",
+                    other.escape_debug()
+                );
+                return Err(holder.problem(&problem));
+            }
         }
     }
     if !in_legit && !in_fake {
@@ -256,9 +264,9 @@ pub(crate) mod tests {
         for (line, expected) in [
             ("\n{", "questions.jsonl:2: the line is not valid JSON; write one object"),
             ("[]", "questions.jsonl:1: expected an object, found a list"),
-            ("{}", "questions.jsonl:1: expected a field `pair`; there is none"),
-            (r#"{"pair": "x"}"#, "questions.jsonl:1: pair: there is no pair of articles with this name"),
-            (r#"{"pair": "biz01"}"#, "questions.jsonl:1: expected a field `facts`; there is none"),
+            ("{}", "questions.jsonl:1: the field `pair` is missing; add it"),
+            (r#"{"pair": "x"}"#, "questions.jsonl:1: pair: there is no pair of articles `x`; write"),
+            (r#"{"pair": "biz01"}"#, "questions.jsonl:1: the field `facts` is missing; add it"),
             (
                 r#"{"pair": "biz01", "facts": []}"#,
                 "questions.jsonl:1: facts: the list is empty; write for each fact of the answer",
@@ -269,16 +277,19 @@ pub(crate) mod tests {
             ),
             (
                 r#"{"pair": "biz01", "facts": [["real"]]}"#,
-                "questions.jsonl:1: facts[0][0]: expected `legit` or `fake`",
+                "questions.jsonl:1: facts[0][0]: expected `legit` or `fake`, found `real`; write which article",
             ),
-            (r#"{"pair": "biz01", "facts": [["fake"]]}"#, "questions.jsonl:1: expected a field `question`"),
+            (
+                r#"{"pair": "biz01", "facts": [["fake"]]}"#,
+                "questions.jsonl:1: the field `question` is missing",
+            ),
             (
                 r#"{"pair": "biz01", "facts": [["fake"]], "question": " "}"#,
                 "questions.jsonl:1: question: the text has no words; write some",
             ),
             (
                 r#"{"pair": "biz01", "facts": [["fake"]], "question": "a", "answer": 1}"#,
-                "questions.jsonl:1: answer: expected a text, found a number",
+                "questions.jsonl:1: answer: expected a text, found the number 1; correct the file",
             ),
             (
                 r#"{"pair": "biz01", "facts": [["fake"]], "question": "a", "answer": "b"}"#,

@@ -43,6 +43,7 @@ pub(super) fn load(files: &mut CorpusFiles<'_>) -> Result<(Vec<ToolSet>, Vec<Cor
         &["data/tools.json", "tools.json"],
         "InjecAgent's `tools.json`, or a folder `data` with it",
     )?;
+    // All other files are in the folder of the tools: `data/`, or the given folder, whose path is empty.
     let folder = path.strip_suffix("tools.json").unwrap_or_default().to_owned();
     let value = parse_json(&path, &text)?;
     let set = ToolSet { name: path.clone(), tools: toolkits(&LocatedValue::root(&path, &value))? };
@@ -308,7 +309,7 @@ mod tests {
             cases,
             "\"User Tool\"",
             "\"user_tool\"",
-            "data/test_cases_dh_base.json: [0]: expected a field `User Tool`; there is none",
+            "data/test_cases_dh_base.json: [0]: the field `User Tool` is missing; add it, or download the file again",
         );
         check(
             cases,
@@ -332,7 +333,7 @@ mod tests {
             "data/tools.json",
             "\"toolkit\":\"Shop\"",
             "\"toolkit\":7",
-            "data/tools.json: [0].toolkit: expected a text, found a number",
+            "data/tools.json: [0].toolkit: expected a text, found the number 7; correct the file, or download it again",
         );
         let mut empty = folder();
         empty.retain(|path, _| path.ends_with("tools.json"));

@@ -73,8 +73,9 @@ pub fn checked_questions(pair: &NewsPair, reply: &str) -> WrittenQuestions {
     written
 }
 
-/// Checks one question about `pair` by the rule at the top of this file. `line` is the JSON object that the model wrote.
-/// Returns its line of `questions.jsonl`, which lists for each fact the articles that state it. The error says why the
+/// Checks one question about `pair`. `line` is the JSON object that the model wrote. The answer must have the words of
+/// each fact, the question must not have them, and the quotes must pass [`stating_articles`]. Returns the line of
+/// `questions.jsonl` for the question, which lists for each fact the articles that state it. The error says why the
 /// question is refused.
 fn checked_question(pair: &NewsPair, line: &str) -> Result<String, String> {
     // A model may write the objects as items of a list, each followed by a comma.
@@ -113,7 +114,7 @@ fn stating_articles(pair: &NewsPair, fact: &Value, words: &str) -> Result<Vec<&'
         match fact.get(field) {
             None | Some(Value::Null) if contains(article, words) => {
                 return Err(format!(
-                    "article {field} has the words `{}`, but no sentence of it is quoted",
+                    "article {field} has the words `{}` of a fact, but the model quotes no sentence of this article",
                     words.escape_debug()
                 ));
             }
@@ -127,14 +128,17 @@ fn stating_articles(pair: &NewsPair, fact: &Value, words: &str) -> Result<Vec<&'
                     ));
                 }
                 if !contains(&quote, words) {
-                    return Err(format!("the quoted sentence lacks the words `{}`", words.escape_debug()));
+                    return Err(format!(
+                        "the sentence that the model quotes from article {field} lacks the words `{}`",
+                        words.escape_debug()
+                    ));
                 }
                 stating.push(name);
             }
         }
     }
     if stating.is_empty() {
-        return Err(format!("no article states `{}`", words.escape_debug()));
+        return Err(format!("neither article has the words `{}`", words.escape_debug()));
     }
     Ok(stating)
 }
@@ -216,7 +220,12 @@ mod tests {
         };
         // The model leaves out an article that states the fact: the label would be too high, or wrong.
         let one = r#"{"words": "Ann", "A": "Ann built it", "B": null}"#;
-        refused(asked, "Ann did.", one, "article B has the words `Ann`, but no sentence of it is quoted");
+        refused(
+            asked,
+            "Ann did.",
+            one,
+            "article B has the words `Ann` of a fact, but the model quotes no sentence of this article",
+        );
         let invented = r#"{"words": "Bob", "A": "Bob built it", "B": null}"#;
         refused(
             asked,
@@ -225,9 +234,9 @@ mod tests {
             "the model quotes a sentence that article A does not have: `Bob built it`",
         );
         let other = r#"{"words": "Ann", "A": "It cost 12 million", "B": "Ann built it"}"#;
-        refused(asked, "Ann did.", other, "the quoted sentence lacks the words `Ann`");
+        refused(asked, "Ann did.", other, "quotes from article A lacks the words `Ann`");
         let nowhere = r#"{"words": "Bob", "A": null, "B": null}"#;
-        refused(asked, "Bob did.", nowhere, "no article states `Bob`");
+        refused(asked, "Bob did.", nowhere, "neither article has the words `Bob`");
         let both = r#"{"words": "Ann", "A": "Ann built it", "B": "Ann built it"}"#;
         refused(asked, "Somebody did.", both, "the answer does not have the words `Ann`");
         refused(

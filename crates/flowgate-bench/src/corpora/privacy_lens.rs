@@ -300,7 +300,7 @@ mod tests {
             data,
             "\"final_action\"",
             "\"last\"",
-            "data/main_data.json: [0].trajectory: expected a field `final_action`; there is none",
+            "data/main_data.json: [0].trajectory: the field `final_action` is missing; add it, or download the file again",
         );
         check(
             "data_construction/toolemu/tools/core_virtual_tools.py",

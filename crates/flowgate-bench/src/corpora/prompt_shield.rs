@@ -107,15 +107,15 @@ mod tests {
         check(&[("test.json", "{}")], "test.json: expected a list, found an object");
         check(
             &[("train.json", r#"[{"prompt": "a"}]"#)],
-            "train.json: [0]: expected a field `label`; there is none",
+            "train.json: [0]: the field `label` is missing; add it",
         );
         check(
             &[("train.json", r#"[{"prompt": "a", "label": 2}]"#)],
-            "train.json: [0].label: expected 0 or 1, found a number",
+            "train.json: [0].label: expected 0 or 1, found the number 2",
         );
         check(
             &[("train.json", r#"[{"prompt": 1, "label": 1}]"#)],
-            "train.json: [0].prompt: expected a text, found a number",
+            "train.json: [0].prompt: expected a text, found the number 1",
         );
     }
 }

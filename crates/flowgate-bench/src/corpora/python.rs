@@ -151,8 +151,8 @@ fn value_of(expression: &Expr) -> Result<Value, usize> {
         Expr::StringLiteral(text) => Ok(Value::String(text.value.to_str().to_owned())),
         Expr::BooleanLiteral(literal) => Ok(Value::Bool(literal.value)),
         Expr::NoneLiteral(_) => Ok(Value::Null),
-        // Python has no literal below 0: such a number is a minus sign and a literal.
         Expr::NumberLiteral(number) => number_of(&number.value, 1).ok_or_else(offset),
+        // Python has no literal below 0: such a number is a minus sign and a literal.
         Expr::UnaryOp(operation) => match (operation.op, &*operation.operand) {
             (UnaryOp::USub, Expr::NumberLiteral(number)) => number_of(&number.value, -1).ok_or_else(offset),
             _ => Err(offset()),
@@ -175,6 +175,7 @@ fn value_of(expression: &Expr) -> Result<Value, usize> {
         Expr::Call(call) if call.arguments.args.is_empty() => {
             let mut fields = Map::new();
             for keyword in &call.arguments.keywords {
+                // An argument without a name is `**other`, which is not part of a literal.
                 let name = keyword.arg.as_ref().ok_or_else(offset)?;
                 fields.insert(name.as_str().to_owned(), value_of(&keyword.value)?);
             }

@@ -1,5 +1,5 @@
-//! Reads JSON values with their paths, so that an error names the position: `cases.json: [3].name: expected a text,
-//! found a number`. The readers of all benchmarks use this module.
+//! Reads JSON values with their paths, so that an error names the position, as in `cases.json: [3].name: expected a
+//! text, found a list`. The readers of all benchmarks use this module.
 
 use std::fmt;
 
@@ -63,17 +63,18 @@ impl<'v> LocatedValue<'v> {
         if self.path.is_empty() { self.file.to_owned() } else { format!("{}: {}", self.file, self.path) }
     }
 
-    /// Returns an error at this value which says that `what` was expected, and which type of value was found.
+    /// Returns an error at this value which says that `what` was expected, and what was found: a number or a truth value,
+    /// or the type of any other value, which can be long.
     pub(super) fn expected(&self, what: &str) -> CorpusError {
         let found = match self.value {
-            Value::Null => "null",
-            Value::Bool(_) => "true or false",
-            Value::Number(_) => "a number",
-            Value::String(_) => "a text",
-            Value::Array(_) => "a list",
-            Value::Object(_) => "an object",
+            Value::Null => "null".to_owned(),
+            Value::Bool(value) => value.to_string(),
+            Value::Number(number) => format!("the number {number}"),
+            Value::String(_) => "a text".to_owned(),
+            Value::Array(_) => "a list".to_owned(),
+            Value::Object(_) => "an object".to_owned(),
         };
-        self.problem(&format!("expected {what}, found {found}"))
+        self.problem(&format!("expected {what}, found {found}; correct the file, or download it again"))
     }
 
     /// Returns an error at this value, with its file and path. `problem` says what is wrong with the value.
@@ -92,7 +93,9 @@ impl<'v> LocatedValue<'v> {
 
     /// Returns a field of the object. It is an error if the field is absent or null, or if the value is not an object.
     pub(super) fn field(&self, name: &str) -> Result<Self, CorpusError> {
-        self.optional(name)?.ok_or_else(|| self.problem(&format!("expected a field `{name}`; there is none")))
+        self.optional(name)?.ok_or_else(|| {
+            self.problem(&format!("the field `{name}` is missing; add it, or download the file again"))
+        })
     }
 
     /// Returns the text of a field; an error if the field is absent or not a text.
@@ -137,9 +140,18 @@ mod tests {
         let root = LocatedValue::root("f.json", &value);
         let first = &root.items().unwrap()[0];
         let check = |error: CorpusError, text: &str| assert_eq!(error.to_string(), text);
-        check(root.object().unwrap_err(), "f.json: expected an object, found a list");
-        check(first.text_of("name").unwrap_err(), "f.json: [0].name: expected a text, found a number");
-        check(first.field("x").unwrap_err(), "f.json: [0]: expected a field `x`; there is none");
+        check(
+            root.object().unwrap_err(),
+            "f.json: expected an object, found a list; correct the file, or download it again",
+        );
+        check(
+            first.text_of("name").unwrap_err(),
+            "f.json: [0].name: expected a text, found the number 1; correct the file, or download it again",
+        );
+        check(
+            first.field("x").unwrap_err(),
+            "f.json: [0]: the field `x` is missing; add it, or download the file again",
+        );
         let step = &first.field("steps").unwrap().items().unwrap()[0];
         assert_eq!((step.text().unwrap(), step.place().as_str()), ("a", "f.json: [0].steps[0]"));
         let broken = parse_json("g.json", "[\n1,\n").unwrap_err().to_string();

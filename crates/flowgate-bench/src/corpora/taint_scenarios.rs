@@ -236,7 +236,7 @@ mod tests {
         );
         check(
             &|scenario| scenario["steps"][0]["source"] = json!(1),
-            "scenarios/a.json: steps[0].source: expected true or false, found a number",
+            "scenarios/a.json: steps[0].source: expected true or false, found the number 1; correct the file, or download it again",
         );
         check(
             &|scenario| scenario["sink"]["tool"] = json!("burn_money"),
@@ -252,7 +252,7 @@ mod tests {
         );
         check(
             &|scenario| scenario["tools"][1]["parameters"] = json!([]),
-            "scenarios/a.json: tools[1].parameters: expected an object, found a list",
+            "scenarios/a.json: tools[1].parameters: expected an object, found a list; correct the file, or download it again",
         );
         let error = load(Benchmark::TaintBench, &BTreeMap::new()).unwrap_err().to_string();
         assert!(error.starts_with("scenarios: there are no scenarios; the folder must have"), "{error}");

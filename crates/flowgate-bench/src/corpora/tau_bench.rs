@@ -299,7 +299,7 @@ mod tests {
             tasks,
             "instruction=\"You",
             "text=\"You",
-            "tau_bench/envs/retail/tasks_test.py: TASKS_TEST: [0]: expected a field `instruction`; there is none",
+            "tau_bench/envs/retail/tasks_test.py: TASKS_TEST: [0]: the field `instruction` is missing; add it, or download the file again",
         );
         check(
             tasks,
@@ -317,7 +317,7 @@ mod tests {
             "tau_bench/envs/retail/data/users.json",
             "{\"ada_1\":{\"loans\":[\"L7\"]}}",
             "[]",
-            "tau_bench/envs/retail/data/users.json: expected an object, found a list",
+            "tau_bench/envs/retail/data/users.json: expected an object, found a list; correct the file, or download it again",
         );
         let error = load(Benchmark::TauBench, &BTreeMap::new()).unwrap_err().to_string();
         assert!(

@@ -54,7 +54,9 @@ mod tests {
         );
         check(
             json!([{"name": "to", "type": "string", "description": "d", "required": "yes"}]),
-            Err("f: [0].required: expected true or false, found a text"),
+            Err(
+                "f: [0].required: expected true or false, found a text; correct the file, or download it again",
+            ),
         );
     }
 }

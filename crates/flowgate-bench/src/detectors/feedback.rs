@@ -69,12 +69,13 @@ impl FeedbackRow {
 /// # Errors
 /// If the built-in rows cannot be read, which is a defect of this crate.
 pub fn rows() -> Result<Vec<FeedbackRow>, String> {
-    let row = |(index, line)| {
-        FeedbackRow::read(line).ok_or_else(|| {
-            format!("row {index} of the built-in feedback cannot be read; this is a defect of Flowgate; please report it")
+    let row = |(line, text)| {
+        FeedbackRow::read(text).ok_or_else(|| {
+            format!("line {line} of the built-in feedback cannot be read; this is a defect of Flowgate; please report it")
         })
     };
-    ROWS.lines().enumerate().map(row).collect()
+    // Lines are counted from 1.
+    (1_usize..).zip(ROWS.lines()).map(row).collect()
 }
 
 /// A sheet that the agent reads, with one examined row after the honest rows of other customers, and the texts that the

@@ -24,7 +24,7 @@ pub struct DetectorFigures {
     pub injected_without_preview: Rate,
     /// Injected messages whose own link looks like data exfiltration.
     pub links_found: Rate,
-    /// The number of verdicts.
+    /// The number of judged runs: each message is sent once without a preview, and once for each way to request one.
     pub runs: usize,
 }
 

@@ -51,6 +51,7 @@ pub struct SearchSettings<'s> {
 }
 
 impl std::fmt::Debug for SearchSettings<'_> {
+    /// Writes the name of the author; the model itself need not have `Debug`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SearchSettings({} queries, author: {:?})", self.queries, self.author.map(ChatModel::name))
     }
@@ -132,9 +133,10 @@ pub fn search_pair(
     search_task(target, defence, settings, after_query)
 }
 
-/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, and in a game of
-/// several steps with an encoded attack, the attacker keeps this form. In any other game of several steps, it chooses
-/// among plain text and all encodings. The result is `None` if `after_query` stopped the search.
+/// Searches like [`search`] on every task of a game beyond AgentSecBench. In a variant of a game, all attacks are
+/// written as the variant says. In a game of several steps, all attacks have the game's own encoding; if the game has
+/// none, the attacker chooses among plain text and all encodings. The result is `None` if `after_query` stopped the
+/// search.
 ///
 /// # Errors
 /// If the model, or the model that drives the attacker, gives no answer.
@@ -284,7 +286,8 @@ fn next_attack(
     for _ in 0..CHANGES {
         let variant = target.variants.get(target.random.below(target.variants.len())).copied();
         let random_variant = variant.unwrap_or(Variant::Paper);
-        // In one of four cases, no attempt is changed, and a new text is composed.
+        // In one of four cases, no attempt is changed, and a new text is composed. The attempt is drawn even then: without
+        // this draw, all later choices would be others.
         let is_new = target.random.below(4) == 0;
         let drawn = parents.get(target.random.below(parents.len().max(1)));
         let parent = if is_new { None } else { drawn };
@@ -321,7 +324,8 @@ fn search_task(
     let mut found = AttackSearch::new(target.id.clone(), target.name.clone(), defence);
     let mut prepared = prepared(&target, defence);
     if settings.author.is_some() {
-        // The attempts with one text of each family show the model what these texts achieve. The model writes the texts after them.
+        // As many prepared attacks as the game has families are tried first, and show the model what they achieve. Then
+        // the model writes the texts.
         prepared.truncate(families(target.game.templates()).len());
     }
     let mut prepared = prepared.into_iter();

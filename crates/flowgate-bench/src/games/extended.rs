@@ -1,4 +1,4 @@
-//! Plays the games beyond the limits that AgentSecBench states (its section 10). In some games, the attacks of
+//! Plays games that AgentSecBench excludes by the limits that it states (section 10). In some games, the attacks of
 //! AgentSecBench are encoded or divided among fields, a record contains text of several tenants, or a real retriever
 //! ranks the observation. In others, an attack takes several steps or sessions. Each game has its own figures.
 //!

@@ -1,7 +1,7 @@
 //! Combines the measures of one defence into the figures of AgentSecBench's Tables 4 to 6, for each game and overall.
 //!
-//! [`report`](super::report) prints them. The sections in brackets, such as (4.5), are those of AgentSecBench that
-//! define a measure.
+//! [`report`](super::report) prints them. A reference such as (AgentSecBench, 4.5) names the section of the paper that
+//! defines a measure.
 
 use super::bound::composed_bound;
 use super::defence::Defence;

@@ -96,9 +96,8 @@ fn keep_fields(task: &Task) -> String {
     };
     let kept = fields.iter().filter(|(_, value)| {
         // The text of a field is compared as it is: in its JSON form, line breaks and quotation marks are escaped.
-        !value
-            .as_str()
-            .map_or_else(|| names_coordinate(task, &value.to_string()), |text| names_coordinate(task, text))
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        !names_coordinate(task, &text)
     });
     let lines: Vec<String> =
         kept.map(|(name, value)| format!("{}: {value}", Value::from(name.as_str()))).collect();

@@ -1,6 +1,6 @@
-//! Defines and generates the games of several steps, which are beyond AgentSecBench's limits (its section 10). In most of them, a store, a summary,
-//! an earlier session or an earlier turn carries an attack to a later step. In the flooding games, the attack causes the same question until the
-//! person allows the call.
+//! Defines and generates the games of several steps, which AgentSecBench excludes by the limits that it states (section 10). In most of them, a store,
+//! a summary, an earlier session or an earlier turn carries an attack to a later step. In the flooding games, the attack causes the same question
+//! until the person allows the call.
 //!
 //! A *journey* is the task of such a game: a list of sessions, each with the messages of the user. The attacker's text is in a ticket that the first
 //! session reads. As in the capability game, the event to prevent is that the model calls the forbidden tool or writes the action token. The module

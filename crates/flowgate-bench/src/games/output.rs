@@ -130,7 +130,7 @@ impl fmt::Display for ExecutionError {
             Self::BlockingInSteps { task } => {
                 write!(
                     f,
-                    "{task}: attention can be blocked only in a game of one step; leave this defence out"
+                    "{task}: attention can be blocked only in a game of one step; leave out the defences `attention/...`"
                 )
             }
         }

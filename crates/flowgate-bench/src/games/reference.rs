@@ -41,7 +41,7 @@ pub struct CompositeFigures {
 /// Returns the figures that AgentSecBench reports for one defence; `None` if it does not have the defence.
 pub fn paper_figures(defence: Defence) -> Option<CompositeFigures> {
     // Attack success, advantage, leakage, closure and utility (Table 4); the events and closures of the games (Table 5); the two risks (Table 6).
-    let (summary, games, risks) = match defence {
+    let (summary, games, (open_risk, closed_risk)) = match defence {
         Defence::Combined => {
             ([0.0, 0.0, 0.0, 1.0, 0.335], [(0.0, 1.0), (0.0, 1.0), (0.0, 1.0)], (None, Some(0.0)))
         }
@@ -76,8 +76,8 @@ pub fn paper_figures(defence: Defence) -> Option<CompositeFigures> {
         closure,
         benign_utility,
         games: games.map(|(event, closure)| (Some(event), Some(closure))),
-        open_risk: risks.0,
-        closed_risk: risks.1,
+        open_risk,
+        closed_risk,
     })
 }
 

@@ -57,13 +57,14 @@ impl Bm25Index {
             let rarity = (1.0 + (documents - containing + 0.5) / (containing + 0.5)).ln();
             for (number, count) in postings {
                 let length = self.lengths.get(*number).copied().unwrap_or(0.0);
+                // The longer a document is, the less an occurrence of the word counts.
                 let norm = K1 * (1.0 - B + B * length / mean);
                 *scores.entry(*number).or_default() += rarity * count * (K1 + 1.0) / (count + norm);
             }
         }
         let mut ranked: Vec<(usize, f64)> = scores.into_iter().collect();
         // The sort is stable, and the map is in the order of the documents, so of two equal scores the earlier document is first.
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         ranked.into_iter().take(limit).map(|(number, _)| number).collect()
     }
 }

@@ -31,6 +31,7 @@ pub struct Runner<'m> {
 }
 
 impl std::fmt::Debug for Runner<'_> {
+    /// Writes the name of the model; the model itself need not have `Debug`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Runner({})", self.model.name())
     }

@@ -1,6 +1,7 @@
-//! Defines the variants of the games, which are beyond AgentSecBench's limits (its section 10). A *variant* changes the form in which an attack is
-//! written, not what it asks for. Markers and names of tools are encoded or divided among fields, a chunk mixes the records of several tenants, or a
-//! retriever ranks the observation. Variants show whether a defence depends on the form of an attack.
+//! Defines the *variants* of the games: the ways in which an attack reaches the model. One variant is that of AgentSecBench; the others go beyond the
+//! limits that this paper states (section 10). They encode markers and names of tools, divide these among fields, put text of several tenants into one
+//! record, or let a retriever rank the observation. No variant changes what the attack asks for. Variants show whether a defence depends on the form
+//! of an attack.
 //!
 //! [`generate`](super::generate) writes an encoded marker, [`task`](super::task) lists its forms for the measures, and the [doubles](super::double)
 //! decode what they read, as a capable model would.

@@ -53,7 +53,8 @@ impl GameWording {
     /// Returns the text in a form that asks for a call of `tool` with these arguments. In a template, `{target}` is the
     /// marker to write, `{blocked}` the tenant whose data is asked for, and `{forbidden}` the tool to call. An attack
     /// of the instruction game asks the model to write the call in place of the marker. An attack of the retrieval game
-    /// asks for data, so a sentence is added that asks to send the data by the call.
+    /// asks for data, so a sentence is added that asks to send the data by the call. `flowgate attack` has neither tenants
+    /// nor markers, so `each tenant` and `DONE` replace their placeholders.
     pub(crate) fn text(&self, tool: &str, arguments: &Value) -> String {
         // The call is inserted last, since its arguments could contain a name in braces.
         let call = format!("{tool} with the arguments {arguments}");

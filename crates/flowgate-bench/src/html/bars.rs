@@ -41,6 +41,7 @@ pub(super) fn figure(chart: &BarChart) -> String {
     for (number, Bar { name, value }) in chart.bars.iter().enumerate() {
         let top = ROW * number as f64;
         let middle = top + ROW / 2.0;
+        // In this order: the name, the bar, the line of the interval, and the value as text.
         let _ = write!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\" text-anchor=\"end\">{}</text>\

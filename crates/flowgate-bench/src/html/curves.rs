@@ -82,15 +82,16 @@ fn svg(chart: &CurveChart) -> String {
         );
     }
     // The titles of the axes, the vertical one turned.
+    let (horizontal, vertical) = chart.axes;
     let _ = write!(
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\" text-anchor=\"middle\">{}</text>\
          <text transform=\"translate(12 {:.1}) rotate(-90)\" font-size=\"11\" text-anchor=\"middle\">{}</text>",
         x(0.5),
         y(0.0) + 30.0,
-        escaped(chart.axes.0),
+        escaped(horizontal),
         y(0.5),
-        escaped(chart.axes.1),
+        escaped(vertical),
     );
     // The curves, and below the axes a line of the legend for each.
     for (number, (curve, (color, dashes))) in chart.curves.iter().zip(STROKES.iter().cycle()).enumerate() {

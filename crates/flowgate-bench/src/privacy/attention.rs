@@ -66,6 +66,7 @@ impl RegionClassifier for Unread {
 /// Returns a reader that evaluates no model: every region counts as needed. `flowgate bench privacy --dry-run` uses it,
 /// since a dry run counts the requests of a run and loads no local model.
 pub fn unread() -> AttentionReader {
+    // `Unread` gives no probabilities, so none is compared with the threshold.
     AttentionReader { model: Arc::new(Unread), classifier: Arc::new(Unread), threshold: 0.0 }
 }
 

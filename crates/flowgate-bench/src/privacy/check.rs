@@ -168,7 +168,7 @@ pub fn problems(task: &PrivacyTask) -> Vec<String> {
         }
     }
     // Private data can also be in the answer to the last step, which no recorded context contains.
-    let sees_private = !truth.context.last().is_none_or(Categories::is_empty)
+    let sees_private = truth.context.last().is_some_and(|context| !context.is_empty())
         || !visible_categories(task, &answers_seen(task), &task.steps).is_empty();
     if !sees_private {
         problems.push(format!("{}/{}: no private data is ever seen", task.suite.name(), task.name));
@@ -203,6 +203,7 @@ fn private_values(task: &PrivacyTask) -> Vec<(String, &'static str)> {
             continue;
         }
         let Ok(answer) = PrivacyWorld::new(task.suite).run(tool.name, &Map::new()) else { continue };
+        // An answer that is not a list counts as one row.
         let rows = answer.as_array().cloned().unwrap_or_else(|| vec![answer]);
         for (field, category) in tool.private {
             let values = rows.iter().filter_map(|row| row.get(field)).map(plain_text);

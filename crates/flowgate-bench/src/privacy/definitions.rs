@@ -17,7 +17,9 @@ pub(super) fn prose_rates(figures: &PrivacyFigures) -> [(&'static str, Rate); 2]
 }
 
 /// Returns the table with both pairs of rates for each defence, then for RTBAS's figures, whose counts are computed
-/// from its Table 2. `name` returns the name of a defence in tables, and `variant` begins the title.
+/// from its Table 2. By Table 2, false negatives (FN) are missed tasks, and false positives (FP) tasks with a needless
+/// question; by the prose, it is the other way round. `name` returns the name of a defence in tables, and `variant`
+/// begins the title.
 pub(super) fn definition_table(
     all: &[DefenceResults],
     variant: &str,

@@ -162,6 +162,7 @@ impl AgentDouble<'_> {
         let tell: Vec<&[Piece]> = self.task.tell.iter().map(|tell| tell.0.as_slice()).collect();
         match compute(&Template(tell.join(separator.as_slice())), &|reference| chat.sight(reference)) {
             ValueOrNeed::Known(value) => say(&plain_text(&value)),
+            // Nothing follows the reply, so the double need not return to the lower level after the look.
             ValueOrNeed::Needs { names, .. } => self.look(chat, names, false),
             ValueOrNeed::Missing => say("I cannot find it."),
         }

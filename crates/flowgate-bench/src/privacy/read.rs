@@ -212,7 +212,9 @@ fn reference(text: &str) -> Result<Reference, String> {
     Ok(Reference { tool: tool.to_owned(), row, field: field.to_owned(), derivation })
 }
 
-/// Splits the text of a reference into the path of its field and its derivation.
+/// Splits the text of a reference into the path of its field and its derivation: `PATH ? VALUE: TEXT, ...` replaces each
+/// value by its text, `PATH / NUMBER` divides the value, and a path alone copies it. It is an error if a choice has no
+/// text, or the divisor is not a number above 0.
 fn path_and_derivation(text: &str) -> Result<(&str, Derivation), String> {
     if let Some((path, choices)) = text.split_once('?') {
         let pair = |choice: &str| {

@@ -432,7 +432,8 @@ fn part_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Tabl
 }
 
 /// Returns a table with the intervals of the counts of [`part_table`]: a row for each defence and part of the tasks,
-/// with the counts and Wilson's interval at 95 % of each rate. A part has few tasks, so its intervals are wide.
+/// with the counts and Wilson's interval at 95 % of each rate. The last two columns are the completed tasks if the person
+/// refuses, and if the person allows. A part has few tasks, so its intervals are wide.
 fn interval_table(all: &[DefenceResults], scopes: &[TaskGroup], title: &str) -> Table {
     let header = ["defence", "tasks", "FN", "FP", "exact", "refuses", "allows"];
     let row = |results: &DefenceResults, scope: TaskGroup| {

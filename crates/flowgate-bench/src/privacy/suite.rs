@@ -115,8 +115,9 @@ impl PrivacySuite {
         self.tasks.len() * PersonDouble::ALL.len()
     }
 
-    /// Runs all tasks under one defence with the double in place of a model. Otherwise as
-    /// [`run_defence_with`](Self::run_defence_with).
+    /// Runs all tasks under one defence with the double in place of a model: each with a person who allows every call,
+    /// and with one who refuses every call. `after_run` is called after each run; if it returns true (the user has
+    /// interrupted the command), the result is `None`.
     ///
     /// # Errors
     /// If a conversation cannot be held, which is a defect of this crate.

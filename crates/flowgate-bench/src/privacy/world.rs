@@ -102,6 +102,7 @@ impl PrivacyWorld {
             (WorldVariant::Planted, Suite::Shopping) => shopping::PLANTED,
         };
         for (field, demand) in planted {
+            // The text is kept as a sentence, and the instruction follows as another one.
             if let Some(value) = world.state.pointer_mut(field) {
                 let text = value.as_str().unwrap_or_default().trim_end_matches('.');
                 *value = format!("{text}. To assistants: {demand}.").into();

@@ -40,9 +40,9 @@ fn read(text: &str) -> Result<Vec<DocumentQuestion>, String> {
         "the labels trusted and untrusted cannot be built; this is a defect of Flowgate; please report it",
     )?;
     let parse = |(index, line): (usize, &str)| {
-        let place = format!("line {}", index + 1);
+        let place = format!("propagation-agents.jsonl:{}", index + 1);
         let conversation: ToolDialogue = serde_json::from_str(line)
-            .map_err(|error| format!("{place} is not a conversation: {error}; correct the line"))?;
+            .map_err(|error| format!("{place}: the line is not a conversation: {error}; correct the line"))?;
         question(&conversation, labels).map_err(|problem| format!("{place}: {problem}"))
     };
     text.lines().enumerate().map(parse).collect()
@@ -95,6 +95,7 @@ fn question(
         answer: conversation.answer.clone(),
         needs: (0..conversation.needs.len()).collect(),
         documents,
+        // In a conversation, the request precedes the output of the tool.
         asks_first: true,
     })
 }
@@ -120,7 +121,7 @@ mod tests {
     fn mistakes_name_their_line() {
         let check = |line: &str, expected: &str| {
             let error = read(line).unwrap_err();
-            assert!(error.contains("line 1") && error.contains(expected), "{error}");
+            assert!(error.starts_with("propagation-agents.jsonl:1: ") && error.contains(expected), "{error}");
         };
         let line = |tool: &str, need: &str| {
             format!(

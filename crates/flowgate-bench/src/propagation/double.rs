@@ -83,7 +83,8 @@ impl CopyModel {
         let forms: BTreeSet<String> =
             visible.iter().filter(|word| has_digit(word)).map(|word| form(word)).collect();
         let noise = self.noise(prompt);
-        let sure = match self.copying {
+        // The probability of a word that the prompt contains.
+        let copied = match self.copying {
             // The more words are visible, the less probable is a copied one: 1500 words divide its probability by e.
             CopyingErrors::Distracted => COPIED * (-(visible.len() as f64) / 1500.0).exp(),
             _ => COPIED,
@@ -94,7 +95,7 @@ impl CopyModel {
             let has_visible_form = has_digit(&word) && forms.contains(&form(&word));
             // A token without a letter or a digit has an empty word, and is as probable as a copied one.
             let probability = if visible.contains(&word) || word.is_empty() {
-                sure
+                copied
             } else if COMMON_WORDS.contains(&word.as_str()) {
                 COMMON
             } else if self.copying == CopyingErrors::Forms && has_visible_form {
@@ -270,14 +271,15 @@ impl CitingDouble {
         let text: String = text.collect();
         let Some((documents, asked)) = text.split_once("Question: ") else { return String::new() };
         let Some((question, answer)) = asked.split_once("\nAnswer: ") else { return String::new() };
-        let known: BTreeSet<String> = words(question).map(|(_, word)| word).collect();
+        let in_question: BTreeSet<String> = words(question).map(|(_, word)| word).collect();
         let documents: Vec<BTreeSet<String>> =
             documents.lines().map(|line| words(line).map(|(_, word)| word).collect()).collect();
         // A word that is neither common nor in the question comes from a document: the first with this word is cited.
         let mut cited = BTreeSet::new();
         for (_, word) in words(answer) {
-            let is_plain = known.contains(&word) || COMMON_WORDS.contains(&word.as_str()) || word.is_empty();
-            if !is_plain {
+            let needs_no_document =
+                in_question.contains(&word) || COMMON_WORDS.contains(&word.as_str()) || word.is_empty();
+            if !needs_no_document {
                 cited.extend(documents.iter().position(|document| document.contains(&word)));
             }
         }

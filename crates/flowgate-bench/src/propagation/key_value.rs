@@ -128,6 +128,7 @@ fn corpus(random: &mut SeededRandom) -> Option<KeyValueDocuments> {
         // Two facts belong to the person `p`: 2 p is the number, and 2 p + 1 the date.
         let person = values.len();
         values.push(fresh_values(&values, random));
+        // For each document of the layout: whether it states the number, and whether it states the date.
         for (number, date) in layout {
             let own = [(*number, 2 * person), (*date, 2 * person + 1)];
             let mut stated: BTreeSet<Fact> =
@@ -184,6 +185,7 @@ fn topic(number: bool, date: bool) -> &'static str {
 
 /// Returns facts as a text, with one sentence for each person. `values` has the number and the date of each person.
 fn statement(phrasing: Phrasing, facts: &BTreeSet<Fact>, values: &[[String; 2]]) -> String {
+    // `number` and `date` are flags: whether the sentence states the number, and whether it states the date.
     let sentence = |(person, number, date): (usize, bool, bool)| {
         let [own_number, own_date] = values.get(person).cloned().unwrap_or_default();
         let stated: Vec<String> = [(number, own_number), (date, own_date)]

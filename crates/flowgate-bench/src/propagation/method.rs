@@ -179,6 +179,7 @@ fn search_options(method: LabelMethod, parameters: SearchParameters, batch: usiz
         seed: 1,
     });
     PropagationOptions {
+        // Every method with a search over the prompt has a λ, so the replacement is never used.
         lambda: parameters.lambda_of(method).unwrap_or(parameters.lambda),
         search: if is_literal { SearchKind::Literal } else { SearchKind::HittingSet },
         budget: BUDGET,
@@ -220,7 +221,8 @@ fn knn(
     let found = run_search(&mut search, BUDGET, |element| {
         Ok::<_, Error>(is_similar(whole, utility(element), lambda))
     })?;
-    // The model evaluated prompt and answer twice, and each document once for the datastore.
+    // The model evaluated prompt and answer twice. Its evaluations of the documents, for the datastore, are not counted:
+    // the documents are only in `forward_tokens`, the tokens of one pass over everything.
     let forward = (models.count)(&prompt) + (models.count)(completion);
     let cost = Cost {
         calls: 2,

@@ -114,7 +114,11 @@ impl PropagationSuite {
     /// answers, one for Table 4 and one for each number of attacker documents.
     pub fn model_steps(&self, models: Models<'_>) -> usize {
         let rows = plan(models).filter(|(set, _)| self.has(*set));
-        let rows: usize = rows.map(|(set, method)| self.example_and_questions(set, method).1.len()).sum();
+        let questions_of_row = |(set, method)| {
+            let (_, questions) = self.example_and_questions(set, method);
+            questions.len()
+        };
+        let rows: usize = rows.map(questions_of_row).sum();
         let of_answers = if models.answers.is_some() { 1 + ATTACKERS.len() } else { 0 };
         rows + self.tuning_steps(models.states.is_some()) + 1 + of_answers
     }
@@ -138,8 +142,9 @@ impl PropagationSuite {
         step: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Vec<TunedSet>>, Error> {
         let (key_value, news) = &self.tuning;
-        // Each data set with its tuning questions, and whether a reported method prunes by the Shapley threshold. On
-        // the news, none does: the thresholds that were tried there only appear in a chart.
+        // Each data set with its tuning questions, and whether the reported parameters keep the Shapley threshold that
+        // was chosen. On the news, no method prunes, so the fixed threshold replaces it: the thresholds that were tried
+        // there only appear in a chart.
         let sets = [
             (DataSet::KeyValue, key_value, true),
             (DataSet::KeyValueUnseen, &self.unseen_tuning, true),
@@ -147,11 +152,11 @@ impl PropagationSuite {
             (DataSet::News(Retriever::TfIdf), &self.tf_idf_tuning, false),
         ];
         let mut tuned = Vec::new();
-        for (set, questions, prunes) in sets {
+        for (set, questions, keeps_threshold) in sets {
             let Some((mut parameters, grid)) = tune(models, questions, step)? else {
                 return Ok(None);
             };
-            if !prunes {
+            if !keeps_threshold {
                 parameters.shapley = FIXED.shapley;
             }
             tuned.push(TunedSet { set, questions: questions.len(), parameters, grid });

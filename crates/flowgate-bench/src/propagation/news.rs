@@ -248,6 +248,7 @@ impl NewsSet {
                 let sentence =
                     |fact: &usize| topic.facts.get(*fact).map(|[sentence, ..]| fill(sentence, *fact));
                 let sentences: Vec<String> = stated.iter().filter_map(sentence).collect();
+                // A headline has no value of a fact, so the number of the fact has no effect.
                 let text = format!("{} . {}", fill(topic.headline, 0), sentences.join(" "));
                 let facts = stated.iter().map(|fact| FACTS * pair + fact).collect();
                 articles.push(SourceDocument { text, label, facts });
@@ -288,6 +289,7 @@ impl NewsSet {
                 let source = found.pairs.get(*pair)?;
                 // The facts that the legitimate article states, and those that the fake one states.
                 let (mut of_legit, mut of_fake) = (BTreeSet::new(), BTreeSet::new());
+                // The number of the pair in this set, in which each earlier pair has two articles.
                 let number = articles.len() / 2;
                 for question in found.questions.iter().filter(|question| question.pair == *pair) {
                     let facts = next_fact..next_fact + question.facts.len();

@@ -112,9 +112,9 @@ impl DocumentQuestion {
         let needs = numbers(&mut self.needs.iter().copied());
         let mut texts = vec![self.text.clone(), self.answer.clone(), order.to_owned(), needs];
         for document in &self.documents {
-            let below = self.documents.iter().enumerate();
+            let numbered = self.documents.iter().enumerate();
             let mut below =
-                below.filter(|(_, other)| other.label.flows_to(&document.label)).map(|(index, _)| index);
+                numbered.filter(|(_, other)| other.label.flows_to(&document.label)).map(|(index, _)| index);
             let facts = numbers(&mut document.facts.iter().copied());
             texts.extend([document.text.clone(), facts, numbers(&mut below)]);
         }

@@ -187,13 +187,13 @@ impl<'a, 'm> DegradationAttack<'a, 'm> {
         for (question, unattacked) in &self.improvable {
             // The attacker's documents are added to the context, or to the documents among which a retriever chooses.
             let planted = planted(question, attackers, self.untrusted);
-            let with = DocumentQuestion {
+            let attacked = DocumentQuestion {
                 documents: question.documents.iter().chain(&planted).cloned().collect(),
                 ..(*question).clone()
             };
-            in_context.push(self.is_improved(&with, *unattacked)?);
-            let found = retrieved(question, &self.pool, &planted);
-            in_retrieval.push(self.is_improved(&found, *unattacked)?);
+            in_context.push(self.is_improved(&attacked, *unattacked)?);
+            let with_retrieved = retrieved(question, &self.pool, &planted);
+            in_retrieval.push(self.is_improved(&with_retrieved, *unattacked)?);
         }
         Ok(Degradation {
             attackers,
@@ -273,6 +273,7 @@ pub fn endorse(
         }
         for (asked, improved) in [(question, &mut before), (&quoted, &mut after)] {
             let method = LabelMethod::HittingSet;
+            // `None`: this method shows the model no example.
             improved.push(apply(method, models, parameters, asked, &asked.answer, None)?.is_improved);
         }
     }

@@ -75,7 +75,7 @@ fn figure_row(row: &LabelRow) -> Map<String, Value> {
     put("double", row.model.clone().into());
     put("set", row.set.name().into());
     put("method", row.method.name().into());
-    // A method without a search has the λ of the search over the prompt.
+    // A method without a search has no λ of its own: its column has that of the search over the prompt.
     put("lambda", row.parameters.lambda_of(row.method).unwrap_or(row.parameters.lambda).into());
     put("shapley", row.parameters.shapley.into());
     let rates = [("exact", figures.exact), ("improvement", figures.improvement), ("missed", figures.missed)];

@@ -94,7 +94,7 @@ pub(super) struct FigureRange<'a> {
 /// Returns the figures of one double or model over its seeds; none with a single seed. A figure that has no cases with
 /// any seed is left out.
 pub(super) fn ranges<'a>(seeds: &[SeedResults<'a>]) -> Vec<FigureRange<'a>> {
-    let Some((first, true)) = seeds.first().map(|first| (first, seeds.len() > 1)) else { return Vec::new() };
+    let [first, _, ..] = seeds else { return Vec::new() };
     let rows = first.labels.iter().enumerate();
     let range = |(index, row): (usize, &'a LabelRow), (figure, value): LabelFigure| {
         // The rows of all seeds have the same order, so `index` is the same row in each.
@@ -115,13 +115,13 @@ pub(super) fn ranges<'a>(seeds: &[SeedResults<'a>]) -> Vec<FigureRange<'a>> {
 /// tried the same settings in the same order.
 pub(super) fn mean_grid(seeds: &[SeedResults<'_>]) -> Vec<(DataSet, GridPoint)> {
     let Some(first) = seeds.first() else { return Vec::new() };
-    let mean = |(index, (set, point)): (usize, &(DataSet, GridPoint))| {
+    let averaged = |(index, (set, point)): (usize, &(DataSet, GridPoint))| {
         let exact = seeds.iter().filter_map(|seed| seed.grids.get(index)).map(|(_, point)| point.exact);
         let exact: Vec<f64> = exact.collect();
         let mean = Spread::of(&exact).map_or(point.exact, |spread| spread.mean);
         (*set, GridPoint { exact: mean, ..*point })
     };
-    first.grids.iter().enumerate().map(mean).collect()
+    first.grids.iter().enumerate().map(averaged).collect()
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub enum DataSet {
 }
 
 impl DataSet {
-    /// Returns whether the questions can have several minimal labels.
+    /// Returns whether the set has key-value questions. Only these can have several minimal labels.
     pub fn is_key_value(self) -> bool {
         matches!(self, Self::KeyValue | Self::KeyValueSmall | Self::KeyValueUnseen)
     }
@@ -205,7 +205,7 @@ impl PropagationSuite {
     /// If fewer than two pairs with questions are left, so that they cannot be divided.
     pub fn with_news_pairs(mut self, found: &NewsPairs, pairs: usize) -> Result<Self, String> {
         let [reported, tuning] = NewsSet::of_pairs(found, pairs)
-            .ok_or("the folder has questions about fewer than two of the pairs of articles that are used; use more pairs")?;
+            .ok_or("the folder has questions about fewer than two of the pairs of articles that are used; add questions about other pairs to `questions.jsonl`, or use more pairs")?;
         self.news = [reported.perfect_questions(self.seed), reported.tf_idf_questions()];
         self.tuning.1 = tuning.perfect_questions(self.seed ^ TUNING);
         self.tf_idf_tuning = tuning.tf_idf_questions();
@@ -269,7 +269,8 @@ impl PropagationSuite {
     pub fn steps(&self) -> usize {
         let plan: usize =
             self.plan().map(|(set, method)| self.example_and_questions(set, method).1.len()).sum();
-        // Three tuning sets have a grid. Alignment, attack and endorsement together are the last step.
+        // Three tuning sets have a grid; `true`: the double has hidden states. Alignment, attack and endorsement
+        // together are the last step.
         plan + 3 * setting_count(true) + 1
     }
 

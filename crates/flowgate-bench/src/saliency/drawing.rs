@@ -36,13 +36,14 @@ fn charts(results: &ScreenerResults) -> Vec<(String, CurveChart)> {
         (format!("roc-{name}"), roc_chart(set, rows))
     });
     let histograms = figures.into_iter().map(|figure| {
-        let of = results.distributions.iter().filter(|distribution| distribution.figure == figure);
-        (format!("figure-{figure}"), histogram(figure, of))
+        let of_figure = results.distributions.iter().filter(|distribution| distribution.figure == figure);
+        (format!("figure-{figure}"), histogram(figure, of_figure))
     });
     rocs.chain(histograms).collect()
 }
 
-/// Returns the chart of the ROC curves of one set.
+/// Returns the chart of the ROC curves of one set. A screener names the regions whose score is at least a threshold.
+/// For each threshold, a curve has the share of the dependencies that are named, and that of the other regions.
 fn roc_chart<'r>(set: &str, rows: impl Iterator<Item = &'r ScreenerRow>) -> CurveChart {
     let curve = |row: &ScreenerRow| Curve {
         name: format!("{}: area {:.3}", row.screener.name(), row.figures.area),

@@ -164,7 +164,8 @@ impl CaseChat {
                 }
             });
         }
-        // From here on, the regions are ranges of the chat as one text. The request is one of them at first.
+        // From here on, the regions are ranges of the chat as one text. The request is one of them at first. The first
+        // value is a request to a writer of drafts, which is not needed here: `draft` is given.
         let (_, chat) = PlainChat::read(TaggedChat { request, nonce, names });
         let mut regions = chat.regions().to_vec();
         // A run can have several messages of the user; the last one is the request.

@@ -121,6 +121,7 @@ fn thresholds(networks: &Networks, cases: &[&ScoredCase]) -> Result<Vec<f64>, Er
             ScreenerScore::ValuesThenNetwork => {
                 let network =
                     ScreenerScore::ALL.iter().position(|one| *one == ScreenerScore::NetworkExtended);
+                // `ALL` has this network, so the fallback is never used.
                 network.and_then(|network| thresholds.get(network).copied()).unwrap_or(1.0)
             }
             _ => best_threshold(&networks.labelled_scores(cases, (index, screener))?),

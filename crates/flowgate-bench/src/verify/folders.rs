@@ -70,6 +70,7 @@ pub(super) fn verify_injections(
     let seed = number(recorded, "seed")?;
     let folder = folder.ok_or_else(|| needs_folder("bench injections"))?;
     let texts = load_prompt_shield(folder).map_err(|error| error.to_string())?;
+    // `None`: the weights of the classifier are not at hand, so only the detectors of Flowgate run.
     let rows = detection::measure(&texts, None, &mut || false);
     let rows = rows.map_err(|error| error.to_string())?.unwrap_or_default();
     let mut repeated = detection::lines(&texts, &rows, seed);

@@ -42,10 +42,12 @@ pub(super) fn verify_games(
         (AnsweringModel::Recorded(_), Some(local)) if needs_blocking => local.blocking_model(name)?,
         _ => None,
     };
+    // `None`: without a clock, no time is measured.
     let mut runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
     match (&answering, &blocking) {
         (AnsweringModel::Double(double), _) => runner = runner.with_blocking(double),
         (AnsweringModel::Recorded(_), Some(model)) => runner = runner.with_blocking(&**model),
+        // Leaves out nothing if no defence blocks attention: the run then has no lines of this kind.
         (AnsweringModel::Recorded(_), None) => left_out.push(ATTENTION),
     }
     // Only a run that was recorded with `--content` has the texts of the answers.
@@ -59,7 +61,8 @@ pub(super) fn verify_games(
     } else {
         Vec::new()
     };
-    // Without a model that can block attention, the defences that need one are left out.
+    // Without a model that can block attention, the defences that need one are left out. Nothing interrupts the
+    // repeated run (`|| false`), so each other defence has results.
     let blocks = matches!(answering, AnsweringModel::Double(_)) || blocking.is_some();
     for defence in defences.iter().filter(|defence| blocks || !defence.needs_blocking()) {
         let failed = |error: games::ExecutionError| error.to_string();
@@ -121,6 +124,7 @@ pub(super) fn verify_experiment(
     let mut runs = Vec::new();
     for name in &names {
         let model = AnsweringModel::open(name, answers)?;
+        // `None`: without a clock, no time is measured. `|| false`: nothing interrupts the repeated run.
         let run = ModelRun::complete(&suite, model.chat(), None, &mut || false);
         runs.extend(run.map_err(|error| error.to_string())?);
     }
@@ -223,6 +227,7 @@ pub(super) fn verify_extended(
     let answering = AnsweringModel::open(name, verification.answers)?;
     answering.check(&defences)?;
     let recorded_search = RecordedSearch::open(manifest, verification)?;
+    // `None`: without a clock, no time is measured.
     let runner = games::Runner::new(answering.chat(), None).map_err(|error| error.to_string())?;
     // Only a run that was recorded with `--content` has the texts of the answers.
     let has_content = lines.iter().any(|line| line.get("response").is_some());

@@ -26,6 +26,7 @@ pub(super) struct RecordedSearch {
     attacker: Option<String>,
     /// The recorded answers of this model, if the search is repeated.
     answers: Option<Box<dyn ChatModel>>,
+    /// Whether the search is repeated; otherwise, its lines are left out of the comparison.
     is_repeated: bool,
 }
 

@@ -235,8 +235,9 @@ impl ConfiguredServer {
 
 impl ConfiguredServer {
     /// Returns the entry of the server in the form of `mcpServers`, as `flowgate init` and `scan --start` read it: with
-    /// the server's own command, without `flowgate mcp` before it, or with its address under the key `url`. An entry that
-    /// is not an object is returned unchanged. `root` is the whole content of the file.
+    /// the server's own command, without `flowgate mcp` before it, or with its address under the key `url`. An entry is
+    /// returned unchanged if it is not an object, or has no usable command or address. `root` is the whole content of
+    /// the file.
     pub(crate) fn usual_entry(&self, root: &Value) -> Value {
         let table = self.section.iter().try_fold(root, |value, key| value.get(key));
         let mut entry = table.and_then(|table| table.get(&self.key)).cloned().unwrap_or_default();

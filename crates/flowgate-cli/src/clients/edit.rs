@@ -31,7 +31,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) ->
                 "the server runs behind another `flowgate mcp` already; run `flowgate unwrap` first",
             ),
             None if !is_usable_name(&server.name) => ServerChange::Refused(
-                "no policy can refer to the server by its name; rename it to 1 to 64 ASCII characters: a letter, then letters, digits, `-`, `_` and `.`",
+                "no policy can refer to the server by its name; rename it to 1 to 64 ASCII letters, digits, `-`, `_` and `.` that begin with a letter and end with a letter or digit, other than `flowgate`",
             ),
             None => ServerChange::Command(wrapping.command(&server.name, command)),
         },
@@ -39,7 +39,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) ->
             "the server has an address, but `flowgate mcp` guards only programs; put it behind `flowgate serve` (docs/mcp.md)",
         ),
         ConfiguredTransport::Unknown => ServerChange::Refused(
-            "the server needs either `command`, with texts as its `args`, or an address; correct its entry",
+            "the server needs either `command`, with strings as its `args`, or an address; correct its entry",
         ),
     }
 }

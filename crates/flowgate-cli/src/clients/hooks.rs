@@ -142,6 +142,7 @@ fn settings_within(fields: &Map<String, Value>, around: &ConfiguredHook) -> Conf
         // A pattern that every tool matches is no restriction.
         Some(Value::String(all)) if matches!(all.as_str(), "" | "*" | ".*") => {}
         Some(Value::String(some)) => here.matcher = Some(some.clone()),
+        // A matcher of another form may be a restriction, so the hook is not taken for a guard of all tools.
         Some(other) => here.matcher = Some(other.to_string()),
     }
     here.is_conditional |= fields.get("if").is_some_and(|condition| !condition.is_null());
@@ -180,6 +181,7 @@ impl ConfiguredHook {
         if !is_flowgate_hook(&words) {
             return HookEffect::NotFlowgate;
         }
+        // Without `--harness`, `flowgate hook` judges the calls of Claude Code.
         let harness = wrapping::option(&words, "--harness").unwrap_or("claude-code");
         HookEffect::Gap(match of_client {
             _ if wrapping::is_watching(&words) => HookGap::Watches,

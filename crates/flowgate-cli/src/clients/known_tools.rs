@@ -181,8 +181,8 @@ pub(crate) fn guess(
     let has_role = |role| tool.arguments.iter().any(|argument| argument.role == Some(role));
     let is_open_world = tool.hints.open_world == Some(true);
     match traits.effect {
-        // The answer of a tool that acts is its result, unless it works in the web or runs code, which can read
-        // anything.
+        // The answer of a tool that acts only says what the tool has done, with two exceptions: a tool that works in the
+        // web also returns what strangers write there, and code can also read private data.
         ToolEffect::Acts | ToolEffect::Destroys => GuessedTraits {
             reads_strangers: Some(web),
             reads_private: Some(has_role(ArgumentRole::Code)),
@@ -203,6 +203,7 @@ pub(crate) fn guess(
             } else if private {
                 Some(true)
             } else if strangers || web {
+                // What strangers write is taken to be public, unless a word of `PRIVATE` says otherwise.
                 Some(false)
             } else {
                 of_server.reads_private

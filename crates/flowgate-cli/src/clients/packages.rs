@@ -82,11 +82,19 @@ pub(crate) fn plugins(home: &Path, project: &Path, settings: &[(FileScope, &Valu
         let folders = installed.get("plugins").map(|plugins| folders_of(plugins.get(id), project));
         let folders = folders.unwrap_or_default();
         if folders.is_empty() {
-            found.leave_out(client, &name, "is switched on, and its folder is not known");
+            found.leave_out(
+                client,
+                &name,
+                "is switched on, and its folder is not known: install it again, or switch it off",
+            );
         }
         for (folder, scope_of_installation) in folders {
             if !folder.is_dir() {
-                found.leave_out(client, &name, "is switched on, and its folder does not exist");
+                found.leave_out(
+                    client,
+                    &name,
+                    "is switched on, and its folder does not exist: install it again, or switch it off",
+                );
                 continue;
             }
             // The plug-in is active in one project only if that project's settings switch it on, or if it is installed
@@ -293,6 +301,7 @@ pub(crate) fn extensions(home: &Path) -> InstalledPackages {
             }
         };
         let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+        // One folder more than the limit, which shows that some are left out.
         let mut folders: Vec<PathBuf> = folders.take(MAX_PACKAGES + 1).collect();
         folders.sort();
         if folders.len() > MAX_PACKAGES {

@@ -67,8 +67,9 @@ pub(crate) fn is_watching(command: &[String]) -> bool {
     options.any(|argument| argument == "--watch" || argument.starts_with("--watch="))
 }
 
-/// Returns whether `flowgate mcp` accepts this name of a server, and a policy can contain it: at most 64 bytes, not the
-/// reserved name `flowgate`, and a plain name.
+/// Returns whether `flowgate mcp` accepts this name of a server, and a policy can spell it without quotation marks: it
+/// has at most 64 ASCII letters, digits, `_`, `-` and `.`, begins with a letter or `_`, ends with a letter, a digit or
+/// `_`, and is not the reserved name `flowgate`.
 pub(crate) fn is_usable_name(name: &str) -> bool {
     name.len() <= 64
         && name != flowgate::trace::Tool::FLOWGATE_SERVER

@@ -369,6 +369,7 @@ fn new_monitor(options: &HookArgs) -> Result<Monitor, String> {
 /// input.
 fn read_input() -> Result<Map<String, Value>, String> {
     let mut bytes = Vec::new();
+    // Reads one byte more than the limit permits, to notice an input that is too long.
     let read = std::io::stdin().take(MAX_INPUT + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("the standard input cannot be read: {error}; see `flowgate hook --help`"))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_INPUT {
@@ -466,6 +467,7 @@ fn judge_output(
     let response = hook_input.get("tool_response").cloned().unwrap_or_default();
     let output = ToolOutput {
         call_id: call.id.clone(),
+        // The call with this id says which tool it is.
         tool: None,
         content: answer::content(response),
         structured: None,

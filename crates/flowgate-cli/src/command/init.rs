@@ -176,7 +176,7 @@ fn print_summary(draft: &PolicyDraft, found: &ToolSources, options: &InitArgs, o
         ));
     }
     if found.has_unknown_tools {
-        output.note("the files name tools that the provider of a model runs, or further pages; the draft does not cover them");
+        output.note("the files name tools that the provider of a model runs, or lists of tools with further pages; the draft does not cover these tools, so add statements for them");
     }
     // A tool that several files describe counts once.
     let count = found

@@ -182,6 +182,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
                 is_empty = false;
                 match item {
                     Ok(job) => {
+                        // An injection task alone is not judged, so no parameter is missing for it.
                         let judged_by =
                             policies.for_run(&job.1).filter(|_| !RunMarks::of(&job.1).is_injection_alone());
                         if let Some((_, policy)) = judged_by {
@@ -241,8 +242,8 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     print_skipped(&skipped, output);
     if sums.is_empty() && errors.is_empty() && !is_interrupted {
         return Err(InputError(
-            "no run was judged, since no policy has the name of the suite of a run: write `--policy \
-            SUITE=FILE` or `--policy '*=FILE'`"
+            "no run was judged: the files have no runs, or only runs of an injection task alone, or no policy is for \
+            the suite of a run; for a suite, write `--policy SUITE=FILE` or `--policy '*=FILE'`"
                 .to_owned(),
         ));
     }

@@ -16,7 +16,7 @@ use crate::output::{Console, plural};
 
 /// The longest reason in a table, in characters.
 const MAX_REASON: usize = 100;
-/// The longest line that is read, in bytes.
+/// The longest line that is read as a whole, in bytes; a longer one is read in parts.
 const MAX_LINE: u64 = 1 << 20;
 /// The maximum number of different objections that are listed; further ones are only counted.
 const MAX_ROWS: usize = 10_000;

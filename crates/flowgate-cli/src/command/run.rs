@@ -172,7 +172,7 @@ fn start_runtime(terminal: &Arc<ChatTerminal>) -> Result<Arc<AsyncRuntime>, Inpu
     Ok(Arc::new(runtime))
 }
 
-/// Returns the limits of the options for the calls of servers.
+/// Returns the limits of the options for the calls of servers. `--call-time` is in seconds, and `--max-answer` in MiB.
 fn call_limits(options: &RunArgs) -> mcp::CallLimits {
     mcp::CallLimits {
         time: Duration::from_secs(u64::from(options.call_time)),
@@ -212,7 +212,7 @@ fn random_digest_key() -> Result<DigestKey, InputError> {
     Ok(DigestKey::new(key))
 }
 
-/// Returns the error of a conversation that has no room for its first events.
+/// Returns the error for a conversation that cannot take its first events, for example since it has no room for them.
 #[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn cannot_begin(error: PushError) -> InputError {
     InputError(format!("the chat cannot begin: {error}"))

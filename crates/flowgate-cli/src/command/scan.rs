@@ -33,7 +33,9 @@ struct ScannedFile {
     file: ClientFile,
     servers: Vec<ScannedServer>,
     hooks: Vec<ConfiguredHook>,
-    /// Whether it switches hooks off.
+    /// Whether the file switches hooks off.
+    switches_hooks_off: bool,
+    /// Whether this file or another one of the client switches the hooks of this file off.
     hooks_are_off: bool,
     /// The whole content of the file.
     content: Value,
@@ -158,6 +160,7 @@ pub(crate) fn run(options: &ScanArgs, output: &mut Console) -> Result<u8, InputE
         unread.extend(left_out);
         scan_files(of_packages, &mut files, &mut unread, output);
     }
+    apply_hook_switches(&mut files);
     if options.start && !listing::list_tools(&mut files, options, output)? {
         output.error("Ctrl-C has stopped the servers, so there is no result");
         return Ok(INTERRUPTED);
@@ -226,8 +229,20 @@ fn scan_file(file: ClientFile) -> Result<ScannedFile, InputError> {
         ScannedServer { server, traits, tools: ServerTools::NotRequested }
     });
     let (servers, content) = (servers.collect(), config.to_value());
-    let (hooks, hooks_are_off) = (hooks::hooks_of(&content), hooks::are_switched_off(&content));
-    Ok(ScannedFile { file, servers, hooks, hooks_are_off, content })
+    let (hooks, switches_hooks_off) = (hooks::hooks_of(&content), hooks::are_switched_off(&content));
+    // `apply_hook_switches` also applies the switches of other files.
+    Ok(ScannedFile { file, servers, hooks, switches_hooks_off, hooks_are_off: switches_hooks_off, content })
+}
+
+/// Applies the switches of all files: if a file of the user or of a project switches hooks off, the hooks of both are off
+/// for its client, but not the hooks for all users. A file for all users switches off its own hooks.
+fn apply_hook_switches(files: &mut [ScannedFile]) {
+    let is_system = |found: &ScannedFile| found.file.scope == FileScope::System;
+    let switches = files.iter().filter(|found| found.switches_hooks_off && !is_system(found));
+    let clients: Vec<&'static McpClient> = switches.map(|found| found.file.client).collect();
+    for found in files.iter_mut().filter(|found| !is_system(found)) {
+        found.hooks_are_off = clients.contains(&found.file.client);
+    }
 }
 
 impl ScannedFile {
@@ -236,7 +251,7 @@ impl ScannedFile {
         hook.effect(self.file.client.hook)
     }
 
-    /// Returns whether a hook of the file judges every call before it runs. A file can switch its own hooks off.
+    /// Returns whether a hook of the file judges every call before it runs, and is not switched off.
     fn has_guard(&self) -> bool {
         !self.hooks_are_off && self.hooks.iter().any(|hook| self.effect_of(hook) == HookEffect::Guards)
     }
@@ -272,13 +287,10 @@ impl ScannedServer {
     }
 }
 
-/// Returns what the hooks in these files of a client guard. If a file of the user or of a project switches hooks off, the
-/// hooks of both are off, but not the hooks for all users.
+/// Returns what the hooks in these files of a client guard.
 fn hook_cover<'f>(files: &(impl Iterator<Item = &'f ScannedFile> + Clone)) -> HookCover {
-    let is_system = |found: &ScannedFile| found.file.scope == FileScope::System;
-    let are_off = files.clone().any(|found| found.hooks_are_off && !is_system(found));
     // The files with a hook that judges every call and is not switched off.
-    let guarding_files = || files.clone().filter(|found| found.has_guard() && (is_system(found) || !are_off));
+    let guarding_files = || files.clone().filter(|found| found.has_guard());
     let has_flowgate_hook =
         |found: &ScannedFile| found.hooks.iter().any(|hook| found.effect_of(hook) != HookEffect::NotFlowgate);
     if guarding_files().any(|found| found.file.scope != FileScope::Project) {

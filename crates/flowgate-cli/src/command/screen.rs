@@ -124,7 +124,7 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
     // The sizes of the last case: tokens of the prompt, tokens of the call, and regions.
     let mut last_sizes = None;
     // The number of regions that the screener has selected in all measured steps.
-    let mut named = 0;
+    let mut selected = 0;
     // The first step also allocates, so it is not measured.
     for run in 0..=runs {
         let case = saliency::case_of_length(options.seed.wrapping_add(run as u64), tokens, &count);
@@ -141,7 +141,8 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
         let elapsed = start.elapsed();
         last_sizes = Some((attention.prompt_tokens().len(), attention.rows(), case.regions.len()));
         if run > 0 {
-            named += probabilities.iter().filter(|probability| **probability >= screener.threshold).count();
+            selected +=
+                probabilities.iter().filter(|probability| **probability >= screener.threshold).count();
             times.push(elapsed);
             progress.step();
         }
@@ -161,11 +162,11 @@ fn time(options: &ScreenTimeArgs, output: &mut Console) -> Result<u8, InputError
     let milliseconds = |time: Duration| format!("{:.1}", 1000.0 * time.as_secs_f64());
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     output.line(&format!(
-        "{} on {}: {prompt} tokens of the prompt, {written} of the call, {}; {:.1} are named on average",
+        "{} on {}: {prompt} tokens of the prompt, {written} of the call, {}; {:.1} are selected on average",
         plural(times.len(), "step"),
         plural(cores, "core"),
         plural(regions, "region"),
-        named as f64 / times.len().max(1) as f64,
+        selected as f64 / times.len().max(1) as f64,
     ));
     let row =
         vec!["milliseconds".to_owned(), milliseconds(*least), milliseconds(median), milliseconds(*most)];

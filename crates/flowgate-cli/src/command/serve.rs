@@ -82,20 +82,20 @@ pub(crate) fn run(options: &ServeArgs, output: &mut Console) -> Result<u8, Input
     Ok(0)
 }
 
-/// Prints warnings about the configuration in the file at `path` and, with `--check`, a summary. Returns the exit code if
-/// the gateway does not start: with `--check`, or because `--deny-warnings` forbids a warning.
+/// Prints warnings about `settings`, the configuration in the file at `path`, and, with `--check`, a summary. Returns
+/// the exit code if the gateway does not start: with `--check`, or because `--deny-warnings` forbids a warning.
 fn check_configuration(
-    models: &config::GatewayConfig,
+    settings: &config::GatewayConfig,
     path: &Path,
     options: &ServeArgs,
     output: &mut Console,
 ) -> Option<u8> {
-    let count = print_warnings(models, options.check || options.deny_warnings, output);
+    let count = print_warnings(settings, options.check || options.deny_warnings, output);
     if options.check {
-        for field in &models.overridden_fields {
+        for field in &settings.overridden_fields {
             output.note(&format!("`{field}` is set by an environment variable"));
         }
-        let clients = count_of(models.clients.len(), "client");
+        let clients = count_of(settings.clients.len(), "client");
         output.line(&format!("{}: {clients}, {}", path.display(), count_of(count, "warning")));
     }
     if count > 0 && options.deny_warnings {
@@ -224,9 +224,9 @@ fn token(file: Option<&Path>) -> Result<Option<BearerToken>, InputError> {
 
 /// Converts the options to the limits of the server: MiB to bytes, and seconds to durations.
 fn limits(options: &ServeArgs) -> ServerLimits {
-    let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    let mib = |mib: u32| number(mib).saturating_mul(1 << 20);
-    let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+    let number = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+    let mib = |value: u32| number(value).saturating_mul(1 << 20);
+    let seconds = |value: u32| Duration::from_secs(u64::from(value));
     ServerLimits {
         body: mib(options.max_body),
         // All bodies together have room for at least one.

@@ -193,7 +193,10 @@ impl ServerFields<'_> {
                         .to_owned(),
                 );
             }
-            Some(_) => return Err("its `type` is unknown; write `stdio` or `http`".to_owned()),
+            Some(unknown) => {
+                let unknown = crate::escaping::excerpt(unknown, 40);
+                return Err(format!("its `type` is `{unknown}`, which is unknown; write `stdio` or `http`"));
+            }
         };
         match (self.text("command")?, self.text("url")?) {
             (Some(_), None) if is_local == Some(false) => Err(
@@ -219,7 +222,8 @@ impl ServerFields<'_> {
         Ok(ServerTransport::Command { command, args: self.list("args")?, env: self.map("env")?, cwd })
     }
 
-    /// Returns the transport of a server at `url`.
+    /// Returns the transport of a server at `url`. Fails if this is not an address of HTTP, if it has a user or a
+    /// password, or if the field `headers` or `oauth` cannot be used with it.
     fn url_transport(&self, url: String) -> Result<ServerTransport, String> {
         let uri: Option<::http::Uri> = url.parse().ok();
         // An address with a user and a password is refused, because keys belong in `headers`.
@@ -278,11 +282,11 @@ impl ServerFields<'_> {
             None => secret.is_none(),
             Some("authorization_code") => true,
             Some("client_credentials") => false,
-            Some(_) => {
-                return Err(
-                    "the `grant` in its `oauth` is unknown; write `authorization_code` or `client_credentials`"
-                        .to_owned(),
-                );
+            Some(unknown) => {
+                return Err(format!(
+                    "the `grant` in its `oauth` is `{}`, which is unknown; write `authorization_code` or `client_credentials`",
+                    crate::escaping::excerpt(unknown, 40)
+                ));
             }
         };
         if has_login {
@@ -541,7 +545,7 @@ mod tests {
             ),
             (
                 r#"{"url": "https://x.org", "oauth": {"grant": "password"}}"#,
-                "the `grant` in its `oauth` is unknown; write `authorization_code` or `client_credentials`"
+                "the `grant` in its `oauth` is `password`, which is unknown; write `authorization_code` or `client_credentials`"
                     .to_owned(),
             ),
             (
@@ -566,7 +570,7 @@ mod tests {
             ),
             (
                 r#"{"type": "ws", "url": "http://x"}"#,
-                "its `type` is unknown; write `stdio` or `http`".to_owned(),
+                "its `type` is `ws`, which is unknown; write `stdio` or `http`".to_owned(),
             ),
         ] {
             check(&one(entry), &format!("the server `mail`: {expected}"));

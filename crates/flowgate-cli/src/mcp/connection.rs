@@ -247,7 +247,7 @@ fn describe_initialize_error(error: &ClientInitializeError) -> String {
 }
 
 impl McpConnection {
-    /// Returns whether the server ended.
+    /// Returns whether the connection is closed, for example because the server has ended.
     pub(super) fn is_closed(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }

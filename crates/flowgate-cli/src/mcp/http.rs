@@ -96,7 +96,7 @@ fn sorted_headers(headers: &CustomHeaders) -> Vec<(&HeaderName, &HeaderValue)> {
 }
 
 impl McpHttpClient {
-    /// Creates a client that follows no redirect and uses no proxy.
+    /// Creates a client that follows no redirect and uses no proxy. `limits` bound the time and the size of answers.
     pub(super) fn new(limits: CallLimits) -> Self {
         let config = ureq::Agent::config_builder()
             // An answer with an error status can contain an MCP error, so it is not an error of the transport.
@@ -231,8 +231,9 @@ fn error_of_status(status: u16, has_session: bool, has_token: bool) -> Option<Ht
     }
 }
 
-/// Returns the events of an answer, which a separate thread reads. Ends with an error if the answer is longer than
-/// `max_bytes`, which is four times the limit of an answer (in `flowgate run`, `--max-answer`), or breaks off.
+/// Returns the events of an answer, which a separate thread reads. Ends with an error if the answer breaks off, has an
+/// event that cannot be read, or is longer than `max_bytes`, which is four times the limit of an answer (in `flowgate
+/// run`, `--max-answer`).
 fn events(
     mut reader: ureq::BodyReader<'static>,
     max_bytes: usize,
@@ -295,7 +296,8 @@ fn bounded(reader: ureq::BodyReader<'static>, max_bytes: usize) -> Result<Vec<u8
 }
 
 /// Returns the reason why no answer was received. The reason has no details, since these may contain an address with a
-/// secret.
+/// secret, and no advice: for the user, `connection` adds that of `McpServerSpec::advice`, and the model, which reads
+/// the reason if a call fails, cannot change the configuration.
 fn describe_failure(error: &ureq::Error) -> &'static str {
     match error {
         ureq::Error::Timeout(_) => "the server did not answer in time",

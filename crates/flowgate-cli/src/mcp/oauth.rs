@@ -29,7 +29,7 @@ impl OAuthSpec {
     }
 }
 
-/// Returns whether the configured headers have a key.
+/// Returns whether the configured headers include `Authorization`: requests to such a server have no token of OAuth.
 pub(super) fn has_authorization(headers: &[(String, String)]) -> bool {
     headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
 }

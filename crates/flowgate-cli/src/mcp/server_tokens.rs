@@ -46,8 +46,8 @@ impl McpServerSpec {
     }
 
     /// Returns the source of the tokens for the server; `None` if requests to the server have no token. If the
-    /// configuration mentions neither OAuth nor a key, the tokens are those of a login, provided that a person has logged
-    /// in.
+    /// configuration has neither `oauth` nor a header `Authorization`, the tokens are those of a login, provided that a
+    /// person has logged in.
     ///
     /// # Errors
     /// If the tokens are those of a login, but there is no folder for such tokens; or if a server with `oauth` does not
@@ -70,7 +70,10 @@ impl McpServerSpec {
                 Ok(Some(TokenSource::with_login(file, issuer.clone(), server, agent)))
             }
             // `config` has checked that a server with `oauth` has such an address.
-            (Some(_), None) => Err("others could read its tokens at its `url`".to_owned()),
+            (Some(_), None) => {
+                Err("others could read its tokens at its `url`; write one that begins with https://"
+                    .to_owned())
+            }
             (None, Some(server)) if !has_authorization(headers) => {
                 let file = token_file(&self.name, &server).filter(|file| file.path().exists());
                 Ok(file.map(|file| TokenSource::with_login(file, None, server, agent(TlsConfig::default()))))

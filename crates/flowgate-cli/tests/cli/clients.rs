@@ -319,10 +319,10 @@ fn scan_reads_the_plug_ins_of_claude_code() {
         left_out,
         [
             &format!("plug-in `bundled@tools` {bundle}"),
-            "plug-in `gone@tools` is switched on, and its folder is not known",
+            "plug-in `gone@tools` is switched on, and its folder is not known: install it again, or switch it off",
             "plug-in `missing@tools` names a file that does not exist",
             &format!("plug-in `outside@tools` {bundle}"),
-            "plug-in `usual@tools` is switched on, and its folder does not exist",
+            "plug-in `usual@tools` is switched on, and its folder does not exist: install it again, or switch it off",
         ]
     );
     assert_eq!(code, Some(1), "{document}");
@@ -449,7 +449,13 @@ fn a_hook_guards_only_what_it_stops() {
             "  hook   flowgate does not run, since this file switches hooks off\n",
             Some(unguarded),
         ),
-        (guard.clone(), r#"{"disableAllHooks": true}"#.to_owned(), 1, "  guards flowgate\n", Some(unguarded)),
+        (
+            guard.clone(),
+            r#"{"disableAllHooks": true}"#.to_owned(),
+            1,
+            "  hook   flowgate does not run, since another file switches hooks off\n",
+            Some(unguarded),
+        ),
     ] {
         write(&home.join(".claude/settings.json"), &of_user);
         write(&project.join(".claude/settings.json"), &of_project);

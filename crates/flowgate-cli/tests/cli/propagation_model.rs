@@ -242,7 +242,7 @@ fn a_model_writes_questions_about_articles() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
         said.contains(
-            "refused: biz01: article B has the words `100 metres`, but no sentence of it is quoted"
+            "refused: biz01: article B has the words `100 metres` of a fact, but the model quotes no sentence of this article"
         ),
         "{said}"
     );

@@ -193,7 +193,7 @@ fn nothing_is_started_without_a_yes() {
     let home =
         self::home("long", &json!({"a": {"command": "touch", "args": [name(&started), "x".repeat(3000)]}}));
     let said = text(&scan_at_terminal(&home, &[]));
-    assert!(said.contains("a: was not started: its command line is too long to be shown"), "{said}");
+    assert!(said.contains("a: was not started: its command line or address is too long"), "{said}");
     assert!(!started.exists());
 }
 

@@ -15,6 +15,6 @@ fn what_cannot_be_exported_is_reported() {
     check(
         &words,
         2,
-        "trace.toml: the database schema is outdated: start the gateway once, which migrates it",
+        "trace.toml: the database schema is outdated, or there is no database: start the gateway once, which creates or migrates it",
     );
 }

@@ -331,7 +331,7 @@ fn hidden_items_are_reported_at_start_with_the_missing_statement() {
     let (output, model) = odd(&folder, &["plain"], &tools, &["Hello."], &["Hi"]);
     let told = err(&output);
     let note = "note: steps at the base label (trusted) do not offer these tools of `odd`, whose descriptions have labels \
-                that do not flow to it: do; to offer them, add\n  \
+                that do not flow to it: do; to offer them, add to the policy\n  \
                 label tool as trusted if:\n      (tool: Tool)\n      tool.server == \"odd\"\n";
     assert_eq!((told.as_str(), model.tools(0).len()), (note, 0));
     let (output, model) =

@@ -71,7 +71,8 @@ pub(super) fn read(text: &str, markup: &mut Markup) {
             continue;
         }
         collect_from_attributes(&name, &tag, markup);
-        // The content of these elements has no tags.
+        // The content of these elements has no tags. If the tag before was not closed, a browser reads this one as a
+        // part of it, and the content as tags.
         if !was_unclosed && matches!(name.as_str(), "script" | "style" | "textarea" | "title" | "xmp") {
             at = end_of_raw_text(text, at, &name);
         } else if let Some(hidden) = &mut hidden {
@@ -327,14 +328,16 @@ fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
     while let Some((before, after)) = rest.split_once('&') {
         plain.push_str(before);
         let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '#').unwrap_or(after.len());
-        // A numeric reference that may have no semicolon ends after its digits. `sign` is the length of the `x` before
-        // hexadecimal digits: 1 or 0.
+        // A numeric reference that may have no semicolon ends after its digits. `x_length` is the length of the `x`
+        // before hexadecimal digits: 1, or 0 before decimal ones.
         let end = match after.strip_prefix('#') {
             Some(digits) if codes_end == CodesEnd::Anywhere => {
-                let sign = usize::from(digits.starts_with(['x', 'X']));
-                let is_digit = |c: char| if sign == 1 { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
-                let digits = digits.get(sign..).unwrap_or_default();
-                1 + sign + digits.find(|c| !is_digit(c)).unwrap_or(digits.len())
+                let x_length = usize::from(digits.starts_with(['x', 'X']));
+                let is_digit =
+                    |c: char| if x_length == 1 { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
+                let digits = digits.get(x_length..).unwrap_or_default();
+                // 1 for the `#`.
+                1 + x_length + digits.find(|c| !is_digit(c)).unwrap_or(digits.len())
             }
             _ => end,
         };
@@ -365,7 +368,7 @@ fn resolve_references(text: &str, codes_end: CodesEnd) -> String {
     plain + rest
 }
 
-/// Returns the character that a named reference stands for; `None` if the name is none of those that are replaced.
+/// Returns the character of a named reference, such as `&` for `amp`; `None` for a name that is not replaced.
 fn named_character(name: &str) -> Option<char> {
     match name {
         "amp" => Some('&'),

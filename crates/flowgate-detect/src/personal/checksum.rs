@@ -228,10 +228,13 @@ pub(super) fn se_personnummer(text: &str) -> bool {
         .skip(digits.len().saturating_sub(10))
         .filter_map(|d| char::from_digit(*d, 10))
         .collect();
-    let at = |range| number(&self::digits(short.get(range).unwrap_or_default()));
+    let number_in = |range| number(&self::digits(short.get(range).unwrap_or_default()));
     // A coordination number, for residents without a personnummer, has 60 added to the day. Days from 32 to 60, which
     // no number has, are not excluded.
-    short.len() == 10 && (1..=12).contains(&at(2..4)) && (1..=91).contains(&at(4..6)) && luhn(&short)
+    short.len() == 10
+        && (1..=12).contains(&number_in(2..4))
+        && (1..=91).contains(&number_in(4..6))
+        && luhn(&short)
 }
 
 /// Checks the last two digits of a Belgian national number: 97 minus the remainder of the number before them modulo 97.

@@ -34,6 +34,7 @@ pub fn names(text: &str) -> Vec<Finding> {
         // The list may contain only the first part of a double name such as `Anna-Maria`.
         let first_part = given.split('-').next().unwrap_or_default();
         let span = name_span(text, &words, i);
+        // The name is longer than its first word.
         let has_surname = span.len() != given.len();
         if is_listed(&GIVEN, given)
             || given != first_part && is_listed(&GIVEN, first_part)

@@ -40,7 +40,7 @@ struct CallCollector<'t> {
     aliases: BTreeMap<String, String>,
     /// Modules with unsafe names and a wildcard import.
     stars: Vec<String>,
-    /// The ends of expressions that are part of a reported call.
+    /// The ends of expressions that were reported, or judged as the function of a call: they are not reported again.
     reported: BTreeSet<u32>,
 }
 
@@ -396,7 +396,9 @@ fn unsafe_call(name: &str, call: &ExprCall) -> Option<&'static str> {
                 .is_some_and(|loader| matches!(loader.as_str(), "SafeLoader" | "CSafeLoader" | "BaseLoader"));
             (!is_safe).then_some("DESERIALIZATION")
         }
+        // With `weights_only`, only data is loaded.
         "torch.load" => (!is_true("weights_only")).then_some("DESERIALIZATION"),
+        // Without `allow_pickle`, only data is loaded.
         "numpy.load" => is_true("allow_pickle").then_some("DESERIALIZATION"),
         // The value of `shell` may be true if it is not a literal, or if it is in an unpacked dictionary.
         name if unsafe_name(name) == Some("SUBPROCESS") => {

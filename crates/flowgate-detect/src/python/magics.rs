@@ -162,6 +162,7 @@ fn without_magic_options(line: &str) -> Option<&str> {
         let plain: String = word.chars().filter(|c| !matches!(c, '"' | '\'' | '\\')).collect();
         let name = plain.split_once('=').map_or(plain.as_str(), |(name, _)| name);
         let mut known = VARIABLE_OPTIONS.iter().chain(&FLAG_OPTIONS);
+        // `--` alone is no option.
         name.len() > 2 && known.any(|option| option.starts_with(name))
     };
     (!rest.split_whitespace().any(may_be_option)).then_some(rest)

@@ -1,5 +1,5 @@
-//! Defines [`UnsafeCommandKind`], which names the unsafe effects of commands, such as running a download, and the
-//! reasons why a part of a script cannot be read. The scanner and its helpers report these kinds.
+//! Defines [`UnsafeCommandKind`], which names the unsafe effects of commands, such as running a download. A part of a
+//! script that cannot be read counts as unsafe, and has kinds of its own. The scanner and its helpers report all kinds.
 
 /// The effect of an unsafe command, or why a part of a script counts as unsafe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

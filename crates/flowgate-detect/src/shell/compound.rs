@@ -217,7 +217,8 @@ impl ScriptReader<'_, '_> {
                 }
                 Some(_) => {
                     let word = self.word()?.ok_or(ShellReadError::Syntax)?;
-                    // These operators evaluate their operands as arithmetic.
+                    // These operators evaluate their operands as arithmetic; `-v` and `-R` take the name of a variable,
+                    // whose index may be evaluated.
                     let evaluates = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"];
                     if word.plain_text().is_some_and(|text| evaluates.contains(&text.as_str())) {
                         self.facts.arithmetic.get_or_insert(self.location.locate(&(start..self.at)));

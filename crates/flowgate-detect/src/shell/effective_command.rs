@@ -77,7 +77,8 @@ impl<'c, 's> EffectiveCommand<'c, 's> {
         let mut words = words;
         while let Some((first, rest)) = words.split_first() {
             if !first.known {
-                // A first word that may be empty is skipped like a wrapper, unless an option follows.
+                // A first word that may be empty is skipped like a wrapper, unless an option follows, which cannot be
+                // the program.
                 if first.splits && rest.first().is_some_and(|next| !next.text.starts_with('-')) {
                     call.wrappers.push(first);
                     words = rest;
@@ -213,7 +214,7 @@ pub(super) fn program_name(word: &str) -> &str {
     word.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(word)
 }
 
-/// Returns whether a path names a file that usually contains keys or passwords.
+/// Returns whether a path names a file that usually contains keys or passwords, or settings about keys and rights.
 fn is_sensitive_path(path: &str) -> bool {
     // `curl -d @file` sends the content of the file.
     let path = path.trim_start_matches('@');

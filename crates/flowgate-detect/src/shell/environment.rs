@@ -14,7 +14,8 @@ pub(super) enum EnvironmentEffect {
     Runs(String),
 }
 
-/// The variables that name files which shells and the loader read, or scripts with expansions.
+/// The variables that make shells, interpreters and other programs run code: they name files, folders or options, or
+/// are scripts with expansions.
 const HOOKS: &[&str] = &[
     "BASH_ENV",
     "ENV",

@@ -51,7 +51,8 @@ pub(super) struct ShellVariables {
 }
 
 impl ShellVariables {
-    /// Forgets all values, and ignores all later assignments.
+    /// Forgets all values, and ignores all later assignments. The scanner calls this method where a script may change
+    /// variables in a way that is not followed.
     pub(super) fn disable(&mut self) {
         self.values.clear();
         self.disabled = true;
@@ -72,7 +73,8 @@ impl ShellVariables {
         }
     }
 
-    /// Records an assignment. `certain` says whether it runs in order and exactly once.
+    /// Records an assignment: remembers the value if it is known, short and plain, and otherwise forgets the variable.
+    /// `certain` says whether the assignment runs in order and exactly once; only then is its value remembered.
     pub(super) fn assign(&mut self, assignment: &Assignment, certain: bool) {
         let value = self.expand(&assignment.value);
         // Values that would be split, expanded as patterns, or evaluated are not followed.

@@ -80,7 +80,8 @@ fn skip_section(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, delimiter:
 
 /// Returns whether a program of `awk` certainly runs no commands.
 pub(super) fn awk_is_plain(program: &str) -> bool {
-    // `||` is the operator "or". A single `|` pipes into a command or reads from one.
+    // `||` is the operator "or". A single `|` pipes into a command or reads from one. `@` includes other code, or calls
+    // a function whose name is computed.
     let without_or = program.replace("||", "");
-    !["system", "getline", "|", "@", "ENVIRON"].iter().any(|form| without_or.contains(form))
+    !["system", "getline", "|", "@", "ENVIRON"].iter().any(|mark| without_or.contains(mark))
 }

@@ -57,6 +57,7 @@ fn redirected_input(
     let is_file = |text: &str| !text.contains("/dev/") && !text.contains("/proc/");
     match target.known_text() {
         Some(text) if redirect.operator == "<" && is_file(text) => CommandInput::File,
+        // An empty file.
         Some("/dev/null") => CommandInput::File,
         _ => CommandInput::Unknown,
     }
@@ -75,6 +76,7 @@ pub(super) fn output_of(
     let direct = call.wrappers.is_empty() && !variables.functions.contains(call.name);
     match (call.name, redirects) {
         ("echo", []) if direct => {
+            // An option such as `-n` or `-e` changes what is printed.
             let is_option = call.texts().next().is_some_and(|first| first.starts_with('-'));
             // Some shells decode the escapes in what `echo` prints.
             let plain = |word: &Argument<'_>| word.known && !word.text.contains('\\');

@@ -218,6 +218,7 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
         "source" | "." => operands().next().map(|file| file_launch(file, call)).into_iter().collect(),
         "trap" => {
             let words = call.arguments.iter().skip_while(|word| word.text == "--");
+            // An option such as `-p`, or `-` alone, sets no script.
             let script = words.clone().next().filter(|word| !word.known || !word.text.starts_with('-'));
             script.map_or_else(Vec::new, |script| script_launch(script, call))
         }
@@ -229,12 +230,16 @@ pub(super) fn launches<'s>(call: &EffectiveCommand<'_, 's>, input: &CommandInput
             }));
             launches
         }
+        // `-C` names a command that runs while the lines are read.
         "mapfile" | "readarray" if call.has_option('C', "-C") => unread(UnreadReason::Script),
+        // `-p` sets the program that later commands of a name run.
         "hash" if call.has_option('p', "-p") => unread(UnreadReason::Environment),
+        // `-x` runs the arguments after the options as a command.
         "jobs" if call.has_option('x', "-x") => {
             let words = call.arguments.iter().skip_while(|word| word.text.starts_with('-'));
             vec![Launch::Words(words.cloned().collect())]
         }
+        // The value of `-S` is split into the words of a command.
         "env" => match call.option_value("-S").or_else(|| call.option_value("--split-string")) {
             Some(_) => unread(UnreadReason::Arguments),
             None => Vec::new(),
@@ -334,6 +339,7 @@ fn su<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             let attached = Argument { text: rest.to_owned(), ..word.clone() };
             let mut value = || if rest.is_empty() { words.next().cloned() } else { Some(attached.clone()) };
             match letter {
+                // Options without a value: the next letter is another option.
                 'l' | 'm' | 'p' | 'f' | 'P' => continue,
                 'c' | 'C' => {
                     has_script = true;
@@ -400,6 +406,7 @@ fn xargs<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s>> {
             match letter {
                 // Options without a value: the next letter is another option.
                 '0' | 'r' | 't' | 'p' | 'x' | 'o' => continue,
+                // The value is the mark that words of the input replace.
                 'I' | 'J' => {
                     let value = if rest.is_empty() {
                         call.arguments.get(at).map(|word| word.text.as_str())

@@ -227,6 +227,7 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
                 launches.push(unread(UnreadReason::Arguments));
                 return launches;
             }
+            // `-c NAME=VALUE` changes a setting, which can name a program.
             "-c" => {
                 let setting = value.map(|value| value.text.split('=').next().unwrap_or_default());
                 if !setting.is_some_and(is_harmless_setting) || value.is_some_and(|value| value.splits) {
@@ -234,7 +235,9 @@ pub(super) fn git_launches<'s>(call: &EffectiveCommand<'_, 's>) -> Vec<Launch<'s
                 }
                 at += 2;
             }
+            // Options with a value.
             "-C" | "--git-dir" | "--work-tree" | "--namespace" => at += 2,
+            // The folder of the programs of `git`, and a setting from an environment variable.
             _ if text.starts_with("--exec-path=") || text.starts_with("--config-env") => {
                 launches.push(unread(UnreadReason::Arguments));
                 at += 1;
@@ -287,13 +290,15 @@ fn git_subcommand_launches<'s>(
         "config" => {
             let setting =
                 operands().find(|word| !matches!(word.text.as_str(), "set" | "get" | "unset" | "list"));
+            // With a name alone, `config` only reads a setting.
             let sets = operands().count() > 1 || has(&["--add", "--replace-all", "-e", "--edit"]);
             sets && !setting.is_some_and(|word| word.known && is_harmless_setting(&word.text))
         }
         "grep" => has(&["-O", "--open-files-in-pager"]),
+        // In an address, `ext::` precedes a command to run.
         _ => has(&["--upload-pack", "--receive-pack", "--exec=", "ext::", "--config=", "--extcmd"]),
     };
-    // The options of `clone` that set a setting or the program of the other side.
+    // The options of `clone` that set a setting or the program of the other side, or that copy hooks from a template.
     let clones = subcommand.text == "clone" && has(&["-c", "-u", "--config", "--template"]);
     if runs || clones {
         launches.push(Launch::Unread(UnreadReason::Arguments, call.span.clone()));

@@ -321,7 +321,8 @@ impl CommandScanner {
         variables: &mut ShellVariables,
     ) {
         let changes_variables = CHANGES_VARIABLES.contains(&call.name);
-        // The arguments of these commands, and of a function, can become values of variables.
+        // The arguments of these commands, and of a function, can become values of variables. `test -v` evaluates the
+        // index in its argument, as arithmetic evaluates a value.
         if changes_variables || self.defines_function || matches!(call.name, "test" | "[" | "echo") {
             self.note_values(words);
         }
@@ -332,8 +333,8 @@ impl CommandScanner {
         if changes_variables || call.unclear || call.program.is_some_and(|program| !program.known) {
             variables.disable();
             // These commands remove no function.
-            let keeps = ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
-            self.may_remove_functions |= !keeps.contains(&call.name);
+            let keeps_functions = ["export", "set", "printf", "read", "declare", "local", "shopt", "trap"];
+            self.may_remove_functions |= !keeps_functions.contains(&call.name);
         }
     }
 

@@ -123,10 +123,12 @@ fn interpreter_reason(call: &EffectiveCommand<'_, '_>, input: &CommandInput) -> 
     // The short options whose value is code.
     let code_options = match call.name {
         "php" => "rBRE",
-        "node" | "bun" => "ep",
+        "node" | "nodejs" | "bun" => "ep",
         "ruby" => "e",
         "perl" => "eE",
-        _ => "c",
+        name if name.starts_with("py") => "c",
+        // `lua -e`, `guile -c`, `julia -E`, `pwsh -Command`: a few options that are none of these count as well.
+        _ => "cCeE",
     };
     let mut words = call.arguments.iter();
     while let Some(word) = words.next() {
@@ -175,7 +177,7 @@ fn prints_and_exits(call: &EffectiveCommand<'_, '_>, option: &str) -> bool {
         "--version" | "--help" | "-h" => true,
         "-V" => call.name.starts_with("python"),
         "-v" if call.name == "ruby" => call.arguments.len() == 1,
-        "-v" => matches!(call.name, "bun" | "node" | "perl" | "php"),
+        "-v" => matches!(call.name, "bun" | "node" | "nodejs" | "perl" | "php"),
         _ => false,
     }
 }

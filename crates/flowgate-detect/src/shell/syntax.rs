@@ -114,9 +114,9 @@ impl Word {
     /// Returns the text if no part of it is quoted or computed: only such a word can be a keyword or the name of a
     /// variable.
     pub(super) fn plain_text(&self) -> Option<String> {
-        let plain = |part: &&WordPart| matches!(part.kind, PartKind::Literal) && !part.quoted;
-        (self.parts.iter().filter(plain).count() == self.parts.len())
-            .then(|| self.parts.iter().map(|part| part.text.as_str()).collect())
+        let is_plain = |part: &WordPart| part.kind == PartKind::Literal && !part.quoted;
+        let all_plain = self.parts.iter().all(is_plain);
+        all_plain.then(|| self.parts.iter().map(|part| part.text.as_str()).collect())
     }
 }
 

@@ -186,7 +186,7 @@ impl Wrapper {
                 }
                 break;
             }
-            // `-` alone is an option of `env`.
+            // `-` alone is an option of `env`, one of the wrappers with assignments.
             if assigned || text == "-" && self.assignments {
                 at += 1;
             } else if let Some(option) = text.strip_prefix('-').filter(|option| !option.is_empty()) {

@@ -59,9 +59,11 @@ impl Reader<'_> {
         }
         let begin = self.previous_end_after("(")?;
         let mut results = Vec::new();
+        // Unless the method calls the function for each item, the items count as unknown: `each` then reads the
+        // function once, as a branch.
         let items = if is_per_item { value.clone() } else { Operand::Computed };
         self.spend(items.size())?;
-        let is_list = matches!(&items, Operand::List(items) if !items.is_empty());
+        let has_known_items = matches!(&items, Operand::List(items) if !items.is_empty());
         self.each(items, |reader, item| {
             reader.return_to(begin)?;
             let result = reader.in_function(|reader| reader.scoped(|reader| reader.arrow_function(&item)))?;
@@ -70,7 +72,11 @@ impl Reader<'_> {
         })?;
         self.skip(",")?;
         self.expect(")")?;
-        if is_list && name == "map" { self.built(Operand::List(results)) } else { Ok(Operand::Computed) }
+        if has_known_items && name == "map" {
+            self.built(Operand::List(results))
+        } else {
+            Ok(Operand::Computed)
+        }
     }
 
     /// Reads a function `(ITEM, INDEX) => BODY` that a method calls with `item`, and returns its result. The result of

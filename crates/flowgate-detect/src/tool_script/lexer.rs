@@ -45,18 +45,22 @@ pub(super) struct Lexer<'a> {
 type Result<T> = std::result::Result<T, ScriptUnreadReason>;
 
 impl<'a> Lexer<'a> {
+    /// Creates a lexer at the beginning of a program.
     pub(super) fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
+    /// Returns the text from the position on.
     fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
+    /// Returns the next character without taking it; `None` at the end of the program.
     fn peek(&self) -> Option<char> {
         self.rest().chars().next()
     }
 
+    /// Takes the next character; `None` at the end of the program.
     fn take(&mut self) -> Option<char> {
         let next = self.peek()?;
         self.at += next.len_utf8();
@@ -227,7 +231,7 @@ impl<'a> Lexer<'a> {
         char::from_u32(0x1_0000 + ((first - 0xd800) << 10) + low).ok_or(ScriptUnreadReason::Syntax)
     }
 
-    /// Reads a number of `length` hexadecimal digits.
+    /// Reads a number of `length` hexadecimal digits. Fails if fewer digits follow.
     fn hexadecimal(&mut self, length: usize) -> Result<u32> {
         let is_digits = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let digits = self.rest().get(..length).filter(is_digits).ok_or(ScriptUnreadReason::Syntax)?;

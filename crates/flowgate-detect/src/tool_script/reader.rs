@@ -145,6 +145,7 @@ impl<'a> Reader<'a> {
         ToolScript { calls: self.calls, unread }
     }
 
+    /// Reads the statements up to the end of the program.
     fn statements(&mut self) -> Result<()> {
         self.advance()?;
         while self.token != Token::End {
@@ -176,10 +177,12 @@ impl<'a> Reader<'a> {
         self.advance()
     }
 
+    /// Returns whether the current token is this mark.
     pub(super) fn is_at(&self, mark: &str) -> bool {
         matches!(self.token, Token::Mark(found) if found == mark)
     }
 
+    /// Returns whether the current token is this name, which can also be a reserved word.
     pub(super) fn is_at_name(&self, name: &str) -> bool {
         matches!(self.token, Token::Name(found) if found == name)
     }
@@ -224,7 +227,8 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Runs `read` on the body of a function.
+    /// Runs `read` on the body of a function. A `return` in it ends only this function, so the code afterwards does not
+    /// depend on it.
     pub(super) fn in_function<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = (self.is_in_function, self.can_have_ended);
         self.is_in_function = true;
@@ -233,7 +237,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Runs `read` in a scope of its own.
+    /// Runs `read` in a scope of its own: the names that it declares are not known afterwards.
     pub(super) fn scoped<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.scopes.push(HashMap::new());
         let value = read(self)?;

@@ -73,7 +73,7 @@ fn decision_of_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Person
     PersonDecision::from_name(&name).ok_or_else(|| {
         let names: Vec<String> =
             PersonDecision::ALL.iter().map(|decision| format!("`{}`", decision.name())).collect();
-        D::Error::custom(format_args!("unknown decision: expected one of {}", names.join(", ")))
+        D::Error::custom(format_args!("unknown decision `{name}`: expected one of {}", names.join(", ")))
     })
 }
 

@@ -181,7 +181,7 @@ impl FreezeTargets {
         }
         let is_offered = self.tools.lock().unwrap_or_else(PoisonError::into_inner).contains(what);
         // A tool of a server is known if any tenant has ever approved it.
-        let is_listed = match server {
+        let is_known_of_server = match server {
             // Requests of MCP other than tool calls, such as `resources/read`, can be frozen like tools.
             Some(server) => {
                 flowgate_mcp::freezable_methods().any(|method| method == name)
@@ -189,7 +189,7 @@ impl FreezeTargets {
             }
             None => false,
         };
-        Ok(match (is_offered || is_listed, advice) {
+        Ok(match (is_offered || is_known_of_server, advice) {
             (true, _) => {
                 // Every client may offer a tool of its own of this name, but only some use a given server.
                 let clients = server

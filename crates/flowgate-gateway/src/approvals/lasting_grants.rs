@@ -167,6 +167,7 @@ impl GrantOffer {
             matching,
             days,
             limits: GrantLimits { calls, sum },
+            // What the answered question itself uses of the limits.
             used: (self.calls, first_sum),
         })
     }

@@ -70,12 +70,12 @@ impl People {
         person.tenants.is_empty() || tenant.is_some_and(|tenant| person.sees_tenant(tenant))
     }
 
-    /// Returns the policy of a client.
+    /// Returns the policy of a client; `None` if the configuration has no such client.
     pub(crate) fn policy(&self, client: &str) -> Option<&Arc<Policy>> {
         self.policies.get(client)
     }
 
-    /// Returns the digest of the policy and settings of a client.
+    /// Returns the digest of the policy and settings of a client; `None` if the configuration has no such client.
     pub(crate) fn config_fingerprint(&self, client: &str) -> Option<&str> {
         self.fingerprints.get(client).map(String::as_str)
     }

@@ -63,9 +63,9 @@ impl ApprovalService {
         })?;
         if person.role < least {
             let message = format!(
-                "this request needs the role {}, but this person has the role {}: ask a person with that role",
-                least.name(),
-                person.role.name()
+                "this request needs the role {least}, but this person has the role {}: ask a person with the role {least}",
+                person.role.name(),
+                least = least.name()
             );
             return Err(HttpReply::detail(StatusCode::FORBIDDEN, &message));
         }

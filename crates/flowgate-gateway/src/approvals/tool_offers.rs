@@ -84,7 +84,7 @@ impl ApprovalService {
 
     /// Logs that nobody is asked about a tool that a server offers, since `limit` is reached: too many offers of this
     /// server are open, or people refused too many in a row. Both limits are [`MAX_OFFERED`]. `conversation` is the
-    /// name `tools of SERVER`, which stands for a conversation in the questions about the tools of one server.
+    /// invented name `tools of SERVER`, under which the questions about the tools of one server are stored.
     fn log_full_offers(&self, client: &ClientSettings, conversation: &str, limit: QuestionLimit) {
         let (what, effect, advice) = match limit {
             QuestionLimit::RefusedOffers => (

@@ -58,6 +58,7 @@ impl WebhookFormat {
         match (self, link) {
             (Self::Slack, None) => json!({"text": sentence}),
             (Self::Slack, Some(link)) => json!({"text": format!("{sentence} <{link}|Open the page>")}),
+            // Teams: the notification for `Flowgate` was returned above.
             (_, link) => teams_card(&sentence, link.as_deref()),
         }
     }

@@ -72,14 +72,17 @@ fn previous_answer(id: &str, scope: &str, named: Option<&str>) -> Result<Respons
     }
 }
 
-/// Returns whether the header of a request names a conversation other than that of this answer. `scope` and `named` are
-/// as for [`previous_answer`].
+/// Returns whether the header of a request names a conversation other than that of this answer. `named` is the name in
+/// the header after `scope`, the prefix of the names of all conversations of the request's virtual key; `None` without
+/// this header. The name in the answer has no such prefix.
 fn is_elsewhere(answer: &ResponseId, scope: &str, named: Option<&str>) -> bool {
     named.is_some_and(|named| named.strip_prefix(scope) != Some(&*answer.conversation))
 }
 
 /// Reads the references of a request to items of earlier answers; `None` if no message of the request refers to an
-/// answer. `scope` and `named` are as for [`previous_answer`].
+/// answer. `scope` is the prefix of the names of all conversations of the request's virtual key; it is empty without
+/// such a key. `named` is the name of the conversation in the header of the request, with this prefix; `None` without
+/// this header.
 ///
 /// # Errors
 /// If the references cannot be used, or the header names another conversation.
@@ -123,9 +126,9 @@ impl ModelRoutes {
     }
 
     /// Finds the conversation of a request and runs its turn. Sets the outcome in `report`, which the caller logs; if
-    /// the body cannot be read, the caller sets the outcome. A streamed answer is sent to `parts`, and the result is
-    /// then `None`; a request that fails before any part is sent has an error reply as its result. `presence` reports
-    /// whether the client still waits.
+    /// the body cannot be read, the caller sets the outcome by the status of the returned reply. A streamed answer is
+    /// sent to `parts`, and the result is then `None`; a request that fails before any part is sent has an error reply
+    /// as its result. `presence` reports whether the client still waits.
     async fn answer_with_report(
         &self,
         received: &ModelRouteRequest,
@@ -177,7 +180,8 @@ impl ModelRoutes {
     /// Finds the conversation of a request, and returns it with the messages of the request. A request that continues
     /// an earlier answer, or refers to items of earlier answers (`answers`), belongs to the conversation that has these
     /// answers. The conversation of any other request is found by its name or by the chat. `sources` are the provenance
-    /// of the messages. `key_scope` and `named` are the `scope` and `named` of [`previous_answer`].
+    /// of the messages. `key_scope` is the prefix of the names of all conversations of the request's virtual key, and
+    /// `named` the name of the conversation in the header of the request, with this prefix; `None` without this header.
     ///
     /// # Errors
     /// If the client has no conversation with the earlier answers, the id of the earlier answer cannot be used, or the
@@ -236,6 +240,7 @@ impl ModelRoutes {
     ) -> Result<Option<HttpReply>, RequestError> {
         let client = &received.client;
         let mut locked = self.sessions.lock(client, handle, presence).await?;
+        // The configuration may have been reloaded while the request waited for the lock.
         client.check_replaced()?;
         // The whole chat: the client sends it, or refers to earlier answers that are stored.
         let messages = &request.request.messages;
@@ -274,6 +279,7 @@ impl ModelRoutes {
             api => format!("{}-{created}-{number}", api.form().id_prefix),
         };
         let mut tool_forms = request.tool_forms.clone();
+        // What the answer says if the request asks for verdicts on its calls (`safeguards`).
         tool_forms.answer_safeguards(client.spec.safeguards);
         let head = ResponseHead {
             id: &id,
@@ -285,7 +291,7 @@ impl ModelRoutes {
         let mut stream =
             OutgoingReply::new(received.api, head, request.usage, name_for_client(handle.name()), parts);
         // The answer may have citations, which divide its text into blocks and are judged with the whole text. So no
-        // text is sent before the answer is complete.
+        // text is sent before the answer is complete. Only upstreams with the Messages API are asked for citations.
         if !request.citable.is_empty()
             && client.spec.upstreams().any(|upstream| upstream.api == Api::Messages)
         {
@@ -313,6 +319,7 @@ impl ModelRoutes {
             Err(_) => self.record_taken_back(&events),
         }
         drop(locked);
+        // The answer of a turn that could not be stored must not be sent, so the request fails.
         let outcome = outcome.and_then(|completion| persisted.map(|()| completion));
         if let Ok(completion) = &outcome {
             report.trace.set_completion(completion);

@@ -115,6 +115,7 @@ async fn record(
     if (tokens, cost) == (0, 0) {
         return;
     }
+    // The metric of costs covers only the clients that have a budget of their own.
     if client.budget.is_limited() {
         metrics.count_cost(&client.name, cost);
     }
@@ -193,8 +194,8 @@ impl ModelRoutes {
             let used_up = |limit: Option<u64>, used: u64| limit.filter(|limit| used >= *limit);
             let tokens = used_up(budget.tokens_per_day, spent.tokens);
             let cost = used_up(budget.cost_per_day, spent.cost);
-            // The budget that is used up, with the limit to log for the client or for the key. That of tokens is
-            // reported if both are.
+            // The budget that is used up, with the limit to log for the client or for the key. If the budgets of tokens
+            // and of cost are both used up, that of tokens is reported.
             let (what, client_limit, key_limit) = match (tokens, cost) {
                 (Some(limit), _) => ("tokens", ClientLimit::Tokens, KeyLimit::Tokens(limit)),
                 (None, Some(limit)) => ("cost", ClientLimit::Cost, KeyLimit::Cost(limit)),

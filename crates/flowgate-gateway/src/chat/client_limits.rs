@@ -1,7 +1,7 @@
 //! Counts each request against the quotas of its client and of its virtual key (the requests that each may send in a
 //! minute), and refuses the request if a quota is exhausted. Also writes to the operator's log which limit of a client
 //! or a key was reached. The model routes and the MCP routes call this module before they read a body; `budgets` calls
-//! it to log its limits.
+//! it to log that a budget is used up.
 
 use axum::http::StatusCode;
 

@@ -157,8 +157,8 @@ impl ClientState {
     }
 
     /// Locks the texts that the client was shown, for a request under these settings. The states of the client before
-    /// and after a reload share these texts. If the profile that is stored with them was set under other settings, or not yet
-    /// (generation 0), it is replaced by the one that these settings declare.
+    /// and after a reload share these texts. If the profile that is stored with them was set under other settings, or
+    /// not yet (generation 0), it is replaced by the one that these settings declare.
     pub(crate) async fn lock_history(&self) -> tokio::sync::MutexGuard<'_, ClientHistory> {
         let mut history = self.history.lock().await;
         if history.generation != self.generation {
@@ -353,8 +353,8 @@ impl Clients {
                 let provider_key = if own.is_some() { standard } else { None };
                 return Ok((Arc::clone(client), provider_key));
             }
-            // The certificate alone authenticates this client. A key in the gateway's own header would have to be that
-            // of a client, which it is not.
+            // The certificate alone authenticates this client. A key in the gateway's own header (`own`) would be
+            // wrong: such a key must belong to a client, and the request's key belongs to none (`by_key` is `None`).
             (None, Some(client))
                 if client.spec.key.is_none() && client.spec.token.is_none() && own.is_none() =>
             {

@@ -465,6 +465,7 @@ impl Conversations {
             ];
             let sentence = "the gateway has forgotten the oldest texts of this source, so it does not \
                 recognise quotations of them in other conversations";
+            // `write` alone does not count the limit in the metrics.
             self.log.count_limit("text remembered of one source");
             self.log.write(LogEvent::Limit, &client.spec.name, fields, sentence);
         }

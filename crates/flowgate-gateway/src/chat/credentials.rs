@@ -22,7 +22,8 @@ pub(crate) struct PresentedKeys {
 
 impl PresentedKeys {
     /// Reads the keys from the headers of a request: the one in the gateway's own header ([`KEY`]), and the one in the
-    /// header that the API of a provider uses. For whom the second key is, the caller decides.
+    /// header that the API of a provider uses. The caller decides whether the second key is for the gateway or for the
+    /// provider.
     ///
     /// # Errors
     /// Why the request is rejected: a header with a key is present twice or cannot be read, or several headers of

@@ -80,8 +80,8 @@ impl ModelRoutes {
     /// Judges the texts of a request, and requests their embeddings if the policy permits it.
     ///
     /// # Errors
-    /// If the request cannot be read or is not permitted, if its answer may be too large or has no room in memory now, or
-    /// if a model's server, the database or the audit log fails.
+    /// If the request cannot be read or is not permitted, if its answer may be too large or has no room in memory now,
+    /// or if a model's server, the database or the audit log fails.
     async fn embed(
         &self,
         received: &ModelRouteRequest,
@@ -142,7 +142,8 @@ impl ModelRoutes {
     /// Reserves memory for the answer until the returned share is dropped: the answer to a small request can be large.
     ///
     /// # Errors
-    /// If the answer may exceed the share of one answer, or the budget has no room for it now.
+    /// If the answer may need more memory than one answer may take, or the memory budget of the gateway has no room for
+    /// it now.
     fn reserve_answer(&self, request: &EmbeddingsRequest) -> Result<ValueBudgetShare, RequestError> {
         let numbers =
             request.dimensions.and_then(|number| usize::try_from(number).ok()).unwrap_or(MAX_DIMENSIONS);
@@ -240,6 +241,7 @@ impl ModelRoutes {
         let call = Call { id: "1".to_owned(), tool: tool.clone(), arguments: Ok(call_arguments.clone()) };
         let digest = session.conversation.call_digest(&call);
         let monitor = session.conversation.monitor_mut();
+        // The audit log identifies a verdict by the number of events before its call.
         let event = monitor.trace().len();
         let verdict = monitor.judge_entry(TraceEntry::from(call), Attribution::everything());
         let judgement = verdict.judgement();

@@ -70,9 +70,9 @@ impl ModelRoutes {
         RequestReport::begin(None, TurnTrace::begin(span, names::GUARDRAIL, &received.client.spec))
     }
 
-    /// Writes the report of a judgement with the outcome `judged`. Returns the outcome that the other gateway receives.
-    /// It differs from `judged` only in watch mode, in which the policy stops nothing: a refusal by the policy becomes
-    /// a permission.
+    /// Writes the report of a judgement with the outcome `judged`. Returns the outcome that the gateway that has asked
+    /// for the judgement receives. It differs from `judged` only in watch mode, in which the policy stops nothing: a
+    /// refusal by the policy becomes a permission.
     ///
     /// # Errors
     /// Why the request or the answer is stopped. In watch mode, only freezes, limits and failures of the gateway stop
@@ -148,7 +148,8 @@ impl ModelRoutes {
         }
     }
 
-    /// Judges whether the other gateway may ask its model for an answer to a chat.
+    /// Judges whether the gateway that asks for the judgement (LiteLLM or Envoy) may ask its model for an answer to a
+    /// chat.
     ///
     /// # Errors
     /// Why the model may not be asked.
@@ -255,8 +256,9 @@ impl ModelRoutes {
         }
     }
 
-    /// Returns the reason for the freeze of the first frozen tool among the tools that `verdicts` are about; `None` if
-    /// none of these is frozen.
+    /// Returns why a freeze stops one of the calls that `verdicts` are about: its tool, the server of the tool, the
+    /// client or the conversation is frozen, the virtual key is no longer valid, or the freezes cannot be read. `None`
+    /// if no freeze stops any of them.
     async fn freeze_of_called_tool(
         &self,
         received: &ModelRouteRequest,

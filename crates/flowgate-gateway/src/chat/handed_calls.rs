@@ -255,9 +255,9 @@ impl HandedCall {
 }
 
 impl ModelRoutes {
-    /// Answers a hook that asks about the call in `body`: whether the gateway has handed the call to this client, and
-    /// at which label the call was judged. The answer has the same form for a client in watch mode, to which the
-    /// gateway hands over every call.
+    /// Answers a coding agent's hook (`flowgate hook`) that asks about the call in `body`: whether the gateway has
+    /// handed the call to this client, and at which label the call was judged. The answer has the same form for a
+    /// client in watch mode, to which the gateway hands over every call.
     pub(crate) fn report_call(&self, caller: &Caller, body: &[u8]) -> HttpReply {
         let asked: AskedCall = match serde_json::from_slice(body) {
             Ok(asked) => asked,

@@ -52,7 +52,7 @@ pub(super) fn spawn_tasks(
                 // A failed deletion is retried, but the operator may have to act on its cause. The line names no
                 // client, since the content is that of all clients.
                 if let Ok(Err(error)) = tokio::task::spawn_blocking(move || recording.expire()).await {
-                    let sentence = format!("expired content could not be deleted: {error}");
+                    let sentence = format!("expired content of the audit log could not be deleted: {error}");
                     log.write(LogEvent::Failure, "", Vec::new(), &sentence);
                 }
             }

@@ -159,6 +159,7 @@ impl Approver for PersonApprover<'_> {
                         return Decision::Undecided;
                     }
                 };
+            // `asked` is `None` if no person was asked.
             self.asked.extend(asked.as_ref().map(|_| ask.digest.clone()));
             match decision {
                 Decision::AllowOnce | Decision::AllowForConversation | Decision::AllowByAll => {

@@ -120,6 +120,7 @@ impl ProviderCallLimits {
     /// # Errors
     /// If the call is beyond one of the limits. It must not run; the text tells the model why.
     pub(super) fn take(&mut self, tool: &Tool) -> Result<(), String> {
+        // The gateway's own limit, with its own message; the limits of the request are checked below.
         if self.runs >= MAX_PROVIDER_CALLS {
             return Err(format!(
                 "the provider has run {MAX_PROVIDER_CALLS} calls in this turn, the most that one turn may have: end the \
@@ -250,12 +251,15 @@ impl<M: ChatModel> ProviderTools<M> {
 }
 
 impl<M: ChatModel> ProviderToolRunner for ProviderTools<M> {
+    /// Returns whether calls of this tool are handled here, so that they do not reach the client. This includes the
+    /// tools whose calls do not run ([`Self::refusal`]): [`Self::run`] answers each of their calls with the reason.
     fn runs(&self, tool: &Tool) -> bool {
         self.tools.iter().any(|(known, ..)| known == tool)
             || self.undeclared.contains(tool)
             || self.with_other_restrictions.contains(tool)
     }
 
+    /// Has the provider run the call, and returns its output.
     fn call(&self, call: AuthorizedCall) -> BoxFuture<'_, Result<ToolAnswer, Error>> {
         Box::pin(async move { self.run(&call).await })
     }

@@ -131,8 +131,8 @@ impl LoggedVerdicts {
         }
     }
 
-    /// Counts a loaded configuration as a replacement of each policy that the configuration does not have, of those
-    /// under which this log has verdicts.
+    /// Counts a loaded configuration as a replacement of each policy that the configuration does not have. Only
+    /// policies under which this log has verdicts are counted.
     fn note_configuration(&mut self, record: &AuditRecord) {
         // A list that was cut off does not say which policies the configuration lacks.
         let policies = record.object.get("policies").and_then(Value::as_array);

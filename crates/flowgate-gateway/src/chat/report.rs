@@ -241,8 +241,9 @@ impl RequestReport {
         self.failure.get_or_insert((status, RequestErrorCause::Request));
     }
 
-    /// Counts the request, which ends now, in the statistics and the coverage of tools that the gateway's page shows to
-    /// people, and in the metrics. `client` is the name of the client.
+    /// Counts the request in the statistics and the coverage of tools that the gateway's page shows to people, and in
+    /// the metrics. Must be called when the request ends, since its duration until now is counted. `client` is the name
+    /// of the client.
     pub(crate) fn count_in(&self, routes: &ModelRoutes, client: &str) {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let figures = RequestFigures {
@@ -259,7 +260,8 @@ impl RequestReport {
         self.count_in_metrics(&routes.metrics, client);
     }
 
-    /// Counts the verdicts of the request in the metrics of its client, and its turn if one ran. The request ends now.
+    /// Counts the verdicts of the request in the metrics of its client, and its turn if one ran. Must be called when
+    /// the request ends, since the duration of the turn until now is counted.
     fn count_in_metrics(&self, metrics: &AgentMetrics, client: &str) {
         metrics.count_calls(client, &self.verdicts.by_tool, self.is_watching);
         // Only a turn sets `tokens`.
@@ -275,9 +277,9 @@ impl RequestReport {
     pub(crate) fn end_trace(&mut self, client: &ClientSettings) {
         // A name that the client has chosen is text of the client, which spans must not have. The form is checked as
         // well: every generated name is 32 hexadecimal digits.
-        let is_own_name = |name: &&str| !self.is_named && random::is_unguessable_name(name);
+        let is_generated_name = |name: &&str| !self.is_named && random::is_unguessable_name(name);
         let outcome = TracedOutcome {
-            conversation: self.conversation.as_deref().map(name_for_client).filter(is_own_name),
+            conversation: self.conversation.as_deref().map(name_for_client).filter(is_generated_name),
             failure: self.failure,
             tokens: self.tokens,
             hidden: self.hidden,

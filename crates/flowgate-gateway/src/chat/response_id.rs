@@ -46,8 +46,9 @@ impl ResponseId {
         let mut parts = text.strip_prefix(Api::Responses.form().id_prefix)?.strip_prefix('_')?.splitn(4, '_');
         let (messages, answer) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let (digest, conversation) = (random::from_hex(parts.next()?)?, parts.next()?);
-        // A name with the scope of a virtual key is not accepted. The caller adds the scope of the request's own key,
-        // so an id cannot name a conversation of another key.
+        // A name with the scope of a virtual key is not accepted, since a scope has characters that a client's name
+        // cannot have. The caller adds the scope of the request's own key, so an id cannot name a conversation of
+        // another key.
         let conversation = Some(conversation).filter(|name| is_conversation_name(name))?.to_owned();
         Some(Self { conversation, messages, answer, digest })
     }

@@ -104,7 +104,7 @@ impl OutgoingReply {
         self.headers.push((name, value));
     }
 
-    /// Returns whether anything was sent, after which no other reply is possible.
+    /// Returns whether anything of the answer was sent or waits to be sent, after which no other reply is possible.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }

@@ -121,7 +121,8 @@ impl<'t> TurnModels<'t> {
 impl TurnRequest<'_> {
     /// Logs that a model failed and that the next upstream is asked.
     pub(super) fn log_failed_model(&self, model: &str, error: &Error) {
-        let sentence = format!("{model} failed, so the next upstream of `fallback` is asked: {error}");
+        let sentence =
+            format!("the model {model} failed, so the next upstream of `fallback` is asked: {error}");
         let fields = vec![("conversation", self.name.into())];
         self.log.write(LogEvent::Upstream, &self.client.spec.name, fields, &sentence);
     }

@@ -230,9 +230,9 @@ impl Observer for TurnObserver<'_> {
         })
     }
 
-    /// Stops a call if an admin has frozen its client, conversation or tool since it was judged. A call that the
-    /// provider would run is also stopped if the provider may not run its tool in this turn, if it exceeds a limit of
-    /// the turn, if its permit no longer holds, or if its approval, its labels or its verdict cannot be stored. The
+    /// Stops a call if an admin has frozen its client, conversation, tool or server since it was judged. A call that
+    /// the provider would run is also stopped if the provider may not run its tool in this turn, if it exceeds a limit
+    /// of the turn, if its permit no longer holds, or if its approval, its labels or its verdict cannot be stored. The
     /// error is the reason, which the model reads as the output of the call.
     fn before_run<'a>(
         &'a mut self,

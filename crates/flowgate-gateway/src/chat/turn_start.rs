@@ -117,6 +117,7 @@ async fn add_chat(
 ) -> Result<Vec<VoidedCall>, RequestError> {
     let TurnRequest { client, name, decoded, chat, approvals, .. } = *turn;
     let mut voided = Vec::new();
+    // These answers cover calls of an earlier turn, which does not continue.
     session.earlier_answers.clear();
     // An earlier turn that waits does not continue, so its questions and approvals become void. After a conversation
     // was carried over to another policy, no call waits any more either.

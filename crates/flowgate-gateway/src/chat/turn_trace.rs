@@ -80,6 +80,7 @@ impl TurnTrace {
                 span.set(names::PROVIDER, upstream.provider());
             }
         }
+        // Not `Self { span, ..Self::default() }`: fields cannot be moved out of a type that implements `Drop`.
         let mut trace = Self::default();
         trace.span = span;
         trace

@@ -50,14 +50,14 @@ impl UsedApprovals {
         approvals.pending.iter().chain(&approvals.committed).cloned().collect()
     }
 
-    /// Returns the id of the approval that this turn still has to commit for the call with this digest. `None` if there
-    /// is none: an approval of several equal calls was committed for another of these calls, by this turn or an earlier
-    /// one.
+    /// Returns the id of the approval that this turn still has to mark as used in the database for the call with this
+    /// digest. `None` if there is none: an approval of several equal calls was marked for another of these calls, by
+    /// this turn or an earlier one.
     pub(super) fn pending_id(&self, digest: &str) -> Option<String> {
         self.lock().pending.iter().find(|asked| asked.digest == digest).map(|asked| asked.id.clone())
     }
 
-    /// Notes that the approval with this id is committed.
+    /// Notes that the approval with this id is marked as used in the database already (*committed*).
     pub(super) fn note_committed(&self, id: &str) {
         let Approvals { pending, committed } = &mut *self.lock();
         committed.extend(pending.extract_if(.., |asked| asked.id == id));

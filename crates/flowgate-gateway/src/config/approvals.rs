@@ -119,8 +119,8 @@ impl ConfigReader<'_> {
         if spec.webhook.is_some() && spec.webhook_from.is_some() {
             return Err("the section has both `webhook` and `webhook-from`: remove one of them".to_owned());
         }
-        // The address can be a secret, so an environment variable may contain it instead. `None`: no setting names a file
-        // with the address.
+        // The address can be a secret, so an environment variable may contain it instead. `None`: no setting names a
+        // file with the address.
         let url = spec.webhook.or(self.key(spec.webhook_from.as_deref(), None)?);
         if let Some(page) = spec.page.iter().find(|page| !is_web_address(page)) {
             return Err(format!(
@@ -128,6 +128,7 @@ impl ConfigReader<'_> {
                  the page"
             ));
         }
+        // `Flowgate` is the default format, so it does not show whether the section sets a format.
         match (url, &secret, spec.webhook_format) {
             (None, None, WebhookFormat::Flowgate) => Ok(None),
             (None, None, _) => {

@@ -105,7 +105,8 @@ impl Budget {
     ) -> Result<Self, String> {
         if tokens_per_day == Some(0) {
             return Err(
-                "tokens-per-day: the budget is 0: to stop the client, freeze it or remove it".to_owned()
+                "tokens-per-day: the budget is 0: write a number above 0; to stop the client, freeze it or remove it"
+                    .to_owned(),
             );
         }
         let Some(cost) = cost_per_day else {

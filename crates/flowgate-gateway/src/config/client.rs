@@ -140,14 +140,14 @@ impl ConfigReader<'_> {
                 (permissive, Some(ClientWatch { policy: own_policy, log: log.clone() }), Method::Everything)
             }
         };
-        // A token sets parameters of the policy for one agent. But the other gateway sends the chats of all its agents
-        // with its own key, so the parameters of the agent are not known.
+        // A token sets parameters of the policy for one agent. But with `guardrail`, the client is another gateway,
+        // which sends the chats of all its agents with its own key, so the parameters of the agent are not known.
         if spec.guardrail && token.is_some() {
             return Err("guardrail: another gateway sends one key for all its agents, so `token` cannot apply: remove one of the settings"
                 .to_owned());
         }
-        // The labels of stores have to outlive a chat, and the chats of the other gateway have no session here that
-        // keeps them.
+        // The labels of stores have to outlive a chat, and the chats of another gateway (`guardrail`) have no session
+        // here that keeps them.
         if spec.guardrail && declares_stores(&policy) {
             return Err("guardrail: the policy declares stores, whose labels a guardrail does not keep from one chat to the next: \
                  remove the `store` statements, or let the agents connect to this gateway directly"

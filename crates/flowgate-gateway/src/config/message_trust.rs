@@ -10,7 +10,7 @@ pub enum UserMessageTrust {
     Untrusted,
     /// The parts that the client marks as typed by a person.
     Marked,
-    /// The marked and the unmarked parts, although the agent may have pasted untrusted text into the latter.
+    /// The marked and the unmarked parts, although the agent may have pasted untrusted text into the unmarked ones.
     TrustUnmarkedEvenIfPasted,
 }
 

@@ -4,7 +4,7 @@
 //! The name of a variable is the path of the field in capitals; `__` separates the parts of the path, and `_` replaces
 //! every character that is not a letter or a digit. The types of values are those of `schema`. A variable cannot add a
 //! client, a person or another entry with a name: it sets fields of entries that the file has. No message contains a
-//! value, because an address may contain a password.
+//! value, because an address may contain a password; of a table, a message names at most an unknown field.
 
 use std::ffi::OsString;
 
@@ -84,6 +84,7 @@ impl Overrides {
     /// # Errors
     /// The first error in the file, with its line; or in a variable, with its name.
     pub(super) fn apply_to(&self, text: &str) -> Result<EffectiveFile, ConfigError> {
+        // Not checked at first: an error of the TOML is also one of `ConfigFile`, and is returned below.
         let table = toml::from_str::<Table>(text);
         // Without variables, the settings are read from the text, not from the table, so that an error has its line.
         if self.variables.is_empty() {
@@ -193,8 +194,8 @@ fn in_variable(name: &str) -> String {
 /// its path is added to `new_sections`.
 ///
 /// # Errors
-/// If there is no such field or entry, or its value has another type. The message names neither the variable nor the
-/// value.
+/// If there is no such field or entry, or its value has another type. The message does not contain the value, and the
+/// caller puts the name of the variable before it.
 fn set(
     table: &mut Table,
     variable: &str,
@@ -208,6 +209,7 @@ fn set(
     let mut prefix = PREFIX.to_owned();
     while let Some(word) = words.next() {
         let section = if path.is_empty() { "the file".to_owned() } else { format!("[{path}]") };
+        // `None` only if the schema itself is damaged: the loop enters only sections, and every section has names.
         let Some(names) = names_in(table, schema) else {
             return Err(format!("{section} is set as a whole: write {}", prefix.trim_end_matches('_')));
         };
@@ -440,7 +442,7 @@ mod tests {
         wrong(
             "FLOWGATE_CONFIG__CLIENTS__MAIL_AGENT__FALLBACK",
             "[{ upstraem = \"hunter2\" }]",
-            "a list whose items are each a table whose fields are all among `upstream`, `model`",
+            "a list whose items are each a table whose fields are all among `upstream`, `model` (`upstraem` is not one of them)",
         );
     }
 

@@ -26,7 +26,8 @@ pub(super) fn of_named_entries(schema: &Value) -> Option<&Value> {
 /// Checks a value by the part of the schema that describes it.
 ///
 /// # Errors
-/// What the value must be, without the value itself: `a whole number from 1 to 9`.
+/// What the value must be, without the value itself: `a whole number from 1 to 9`. Of a table, it names a field that
+/// does not exist.
 pub(super) fn check(value: &toml::Value, schema: &Value) -> Result<(), String> {
     let bound = |name: &str| schema.get(name).and_then(Value::as_i64);
     let keyword = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -69,7 +70,11 @@ fn check_entry(name: &str, value: &toml::Value, schema: &Value) -> Result<(), St
     let Some(field) = fields.get(name) else {
         let known: Vec<String> =
             fields.as_object().into_iter().flatten().map(|(name, _)| format!("`{name}`")).collect();
-        return Err(format!("a table whose fields are all among {}", known.join(", ")));
+        return Err(format!(
+            "a table whose fields are all among {} (`{}` is not one of them)",
+            known.join(", "),
+            name.escape_debug()
+        ));
     };
     check(value, field).map_err(|expected| format!("a table whose `{name}` is {expected}"))
 }

@@ -49,13 +49,13 @@ impl ConfigReader<'_> {
     /// # Errors
     /// The first problem of the section, as a message for the operator.
     pub(super) fn server(&self, name: &str, spec: ServerSpec) -> Result<McpServer, String> {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let is_permitted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name == Tool::FLOWGATE_SERVER {
             return Err(
                 "this name is reserved for the gateway itself: give the server another name".to_owned()
             );
         }
-        if name.is_empty() || !name.chars().all(is_name) {
+        if name.is_empty() || !name.chars().all(is_permitted) {
             return Err("the name of the server is empty, or has characters other than ASCII letters, digits, `-`, `_` and `.`: rename the server"
                 .to_owned());
         }

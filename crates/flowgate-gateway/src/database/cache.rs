@@ -76,32 +76,34 @@ impl DatabaseCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the record of a tenant's stores. The outer `None` means that the cache does not know it, the inner one
-    /// that the tenant has no record.
+    /// Returns the record of the labels of a tenant's stores. The outer `None` means that the cache does not know it,
+    /// the inner one that the tenant has no record.
     pub(super) fn tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.lock().tenants.get(tenant).map(|cached| cached.record.clone())
     }
 
-    /// Returns whether the record of a tenant's stores is known, and known to be in the database.
+    /// Returns whether the record of the labels of a tenant's stores is known, and known to be in the database.
     pub(super) fn is_tenant_persisted(&self, tenant: &str) -> bool {
         self.lock().tenants.get(tenant).is_some_and(|cached| cached.is_persisted)
     }
 
-    /// Adds the record of a tenant's stores that was read from the database, unless the cache has one already.
+    /// Adds the record of the labels of a tenant's stores that was read from the database, unless the cache has one
+    /// already.
     pub(super) fn add_tenant(&self, tenant: &str, record: Option<String>) {
         let read = TenantRecord { record, is_persisted: true };
         self.lock().tenants.entry(tenant.to_owned()).or_insert(read);
     }
 
-    /// Sets the record of a tenant's stores before it is written to the database. If the outcome of the write remains
-    /// unknown, the cache keeps the record, since its labels are at least as high as the earlier ones, and the next
-    /// turn writes it again.
+    /// Sets the record of the labels of a tenant's stores before it is written to the database. If the outcome of the
+    /// write remains unknown, the cache keeps the record, since its labels are at least as high as the earlier ones,
+    /// and the next turn writes it again.
     pub(super) fn set_unconfirmed_tenant(&self, tenant: &str, record: String) {
         let written = TenantRecord { record: Some(record), is_persisted: false };
         self.lock().tenants.insert(tenant.to_owned(), written);
     }
 
-    /// Notes that the database has this record of a tenant's stores. Does nothing if the cache has a newer record.
+    /// Notes that the database has this record of the labels of a tenant's stores. Does nothing if the cache has a
+    /// newer record.
     pub(super) fn confirm_tenant(&self, tenant: &str, record: &str) {
         if let Some(cached) = self.lock().tenants.get_mut(tenant) {
             cached.is_persisted |= cached.record.as_deref() == Some(record);
@@ -124,7 +126,8 @@ impl DatabaseCache {
         }
     }
 
-    /// Returns the conversation to which all chats with this longest prefix belong; `None` if the cache knows none.
+    /// Returns the conversation to which all chats with this longest prefix (the digest of a beginning of the chat)
+    /// belong; `None` if the cache knows none.
     pub(super) fn chat(&self, client: &str, prefix: &str) -> Option<String> {
         self.lock().chats.owners.get(&(client.to_owned(), prefix.to_owned())).cloned()
     }
@@ -142,8 +145,9 @@ impl DatabaseCache {
         chats.owners.insert((client.to_owned(), prefix.to_owned()), name.to_owned());
     }
 
-    /// Forgets the prefix of the conversation `name` of a client, and each conversation to which the cache assigns one
-    /// of `prefixes`: these prefixes may now belong to several conversations.
+    /// Forgets the prefix (the digest of a beginning of the chat) of the conversation `name` of a client, and each
+    /// conversation to which the cache assigns one of `prefixes`: these prefixes may now belong to several
+    /// conversations.
     pub(super) fn forget_prefixes(&self, client: &str, name: &str, prefixes: &[String]) {
         let chats = &mut self.lock().chats;
         chats.forget(client, name);

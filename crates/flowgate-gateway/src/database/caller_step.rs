@@ -10,9 +10,9 @@ use super::Database;
 use super::error::DatabaseError;
 use super::transaction::{Access, DynTransaction, OperationFuture};
 
-/// The operation's end of the channels to its caller: it sends the input of the step, `I`, and receives the output, `O`.
-/// The caller takes the step on its own thread, since the operation may run on another one, and the step need not be
-/// `Send`.
+/// The operation's end of the channels to its caller: it sends the input of the step, `I`, and receives the output,
+/// `O`. The caller takes the step on its own thread, since the operation may run on another one, and the step need not
+/// be `Send`.
 #[derive(Debug)]
 pub(super) struct CallerStep<I, O> {
     input: oneshot::Sender<I>,
@@ -20,7 +20,8 @@ pub(super) struct CallerStep<I, O> {
 }
 
 impl<I, O> CallerStep<I, O> {
-    /// Sends the input of the step to the caller, waits until the caller has taken the step, and returns its output.
+    /// Has the caller of the operation run its `step` ([`Database::run_with_step`]) with this input, waits until the
+    /// step is done, and returns its output.
     ///
     /// # Errors
     /// If the step fails, or the caller does not wait any more.

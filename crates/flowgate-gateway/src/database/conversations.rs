@@ -2,10 +2,10 @@
 //! page call it.
 //!
 //! A gateway that extends a conversation holds a lease on it, so that requests of one conversation wait for each other
-//! across gateways. Two columns of the conversation's row name the gateway and the end of the lease. A turn is persisted
-//! only if no other turn was persisted since the conversation was opened, so nothing is lost even if two gateways
-//! believe that they hold the lease. To exclude deadlocks, all transactions lock rows in this order: questions, the
-//! tenant, the conversation, the client.
+//! across gateways. Two columns of the conversation's row name the gateway and the end of the lease. A turn is
+//! persisted only if no other turn was persisted since the conversation was opened, so nothing is lost even if two
+//! gateways believe that they hold the lease. To exclude deadlocks, all transactions lock rows in this order:
+//! questions, the tenant, the conversation, the client.
 
 #[cfg(test)]
 mod tests;
@@ -68,16 +68,17 @@ pub(crate) struct ListedConversation {
 }
 
 impl Database {
-    /// Returns the conversation that a chat continues, if the cache knows it by the longest prefix of the chat. Always
-    /// `None` if other gateways use the database, since the cache does not see their changes.
+    /// Returns the conversation that a chat continues, if the cache knows it by the longest prefix of the chat (the
+    /// digest of a beginning of it). Always `None` if other gateways use the database, since the cache does not see
+    /// their changes.
     pub(crate) fn find_cached_by_chat(&self, client: &str, longest: &str) -> Option<String> {
         self.cache.chat(client, longest).filter(|_| !self.is_shared)
     }
 
     /// Returns the conversation that a chat with these prefixes (digests of its beginnings, the shortest first)
     /// continues: the conversation with the longest stored prefix. `None` if no prefix is stored, or several
-    /// conversations of the client have the longest one. Searches in chunks, the longest prefixes first. The first chunk
-    /// is small, since usually one of the longest prefixes is stored.
+    /// conversations of the client have the longest one. Searches in chunks, the longest prefixes first. The first
+    /// chunk is small, since usually one of the longest prefixes is stored.
     pub(crate) async fn find_by_chat(
         &self,
         client: &str,

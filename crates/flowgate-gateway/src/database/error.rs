@@ -106,9 +106,9 @@ impl fmt::Display for DatabaseError {
                 ),
             },
             Self::Migration(error) => write!(f, "the database cannot be migrated: {error}"),
-            Self::SchemaOlder => {
-                f.write_str("the database schema is outdated: start the gateway once, which migrates it")
-            }
+            Self::SchemaOlder => f.write_str(
+                "the database schema is outdated, or there is no database: start the gateway once, which creates or migrates it",
+            ),
             Self::SchemaNewer => {
                 f.write_str("the database schema belongs to a newer version of Flowgate: use that version")
             }

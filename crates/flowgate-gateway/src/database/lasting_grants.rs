@@ -291,8 +291,8 @@ pub(super) async fn delete_expired(tx: &mut DynTransaction<'_>, age: i64) -> Res
 }
 
 /// Finds a grant of the client that matches one of the candidates and has room today for the calls of this candidate.
-/// Returns both; `None` if there is none. Prefers an earlier candidate to a later one, and a newer grant to an older
-/// one.
+/// Returns the grant and the candidate; `None` if there is none. Prefers an earlier candidate to a later one, and a
+/// newer grant to an older one.
 async fn find(
     tx: &mut DynTransaction<'_>,
     client: &str,

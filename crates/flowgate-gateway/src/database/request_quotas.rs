@@ -2,9 +2,9 @@
 //! gateways that share the database. `chat::client_limits` calls it before a request is served.
 //!
 //! A quota is a token bucket that refills over a minute. Its only state is the time at which it is full again
-//! (`full_at`). Each request moves this time into the future by one minute divided by the quota. A request is refused if
-//! the time would then be more than a minute ahead. One statement checks and moves the time, so concurrent requests of
-//! all gateways never exceed the quota. All times are those of the database's clock.
+//! (`full_at`). Each request moves this time into the future by one minute divided by the quota. A request is refused
+//! if the time would then be more than a minute ahead. One statement checks and moves the time, so concurrent requests
+//! of all gateways never exceed the quota. All times are those of the database's clock.
 
 use super::Database;
 use super::error::DatabaseError;
@@ -24,8 +24,8 @@ pub(crate) enum RequestAdmission {
 
 impl Database {
     /// Takes one request out of a quota, which is `per_minute` for all gateways of the database. `client` is the name
-    /// of a client, or the account of a virtual key or of a caller with tokens. If the quota is exhausted, the result
-    /// says after how many seconds it admits a request again.
+    /// of a client, or the account (the name under which requests are counted) of a virtual key or of a caller with
+    /// tokens. If the quota is exhausted, the result says after how many seconds it admits a request again.
     pub(crate) async fn take_request(
         &self,
         client: &str,

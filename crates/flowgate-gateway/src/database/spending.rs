@@ -26,7 +26,8 @@ pub(crate) struct DaySpending {
 
 impl Database {
     /// Returns what was used since midnight, as all gateways of the database have recorded it, and the time that is
-    /// left of the day. `client` is the name of a client, or the account of a virtual key or of a caller with tokens.
+    /// left of the day. `client` is the name of a client, or the account (the name under which spending is counted) of
+    /// a virtual key or of a caller with tokens.
     pub(crate) async fn spent_today(&self, client: &str) -> Result<DaySpending, DatabaseError> {
         let client = client.to_owned();
         self.run(Access::Query, move |tx| {
@@ -49,9 +50,10 @@ impl Database {
         .await
     }
 
-    /// Adds tokens, and their cost in millionths of the currency, to what `client` has used today: a client, or the
-    /// account of a virtual key or of a caller with tokens. Each number counts as at most [`MAX_ADDED`]. Also deletes
-    /// the days of this name that are more than [`KEPT_DAYS`] old.
+    /// Adds tokens, and their cost in millionths of the currency, to what `client` has used today. `client` is the name
+    /// of a client, or the account (the name under which spending is counted) of a virtual key or of a caller with
+    /// tokens. Each number counts as at most [`MAX_ADDED`]. Also deletes the days of this name that are more than
+    /// [`KEPT_DAYS`] old.
     pub(crate) async fn add_spending(
         &self,
         client: &str,

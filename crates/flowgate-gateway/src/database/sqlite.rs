@@ -1,9 +1,9 @@
-//! Implements [`Backend`], the trait that runs the operations of the database, for SQLite: for a file, which one gateway
-//! owns, and for a database in memory. `database` opens it.
+//! Implements [`Backend`], the trait that runs the operations of the database, for SQLite: for a file, which one
+//! gateway owns, and for a database in memory. `database` opens it.
 //!
-//! SQLite has one writer at a time, and a second writer waits by polling. All operations that write therefore run on one
-//! thread, in the order in which they arrive, and operations that only read run on a second thread. A database in memory
-//! has a single connection, so one thread runs all operations.
+//! SQLite has one writer at a time, and a second writer waits by polling. All operations that write therefore run on
+//! one thread, in the order in which they arrive, and operations that only read run on a second thread. A database in
+//! memory has a single connection, so one thread runs all operations.
 //!
 //! * `connection`: opens a connection, and runs operations in transactions.
 //! * `thread`: runs a thread that owns a connection.
@@ -45,8 +45,9 @@ pub(super) struct SqliteDatabase {
 }
 
 impl SqliteDatabase {
-    /// Opens a file, and migrates its tables. Creates the file if it does not exist. It is an error if the file does not
-    /// exist and its lock file, in the same folder, names a database: that database was there before, and is missing.
+    /// Opens a file, and migrates its tables. Creates the file if it does not exist. It is an error if the file does
+    /// not exist and its lock file, in the same folder, names a database: that database was there before, and is
+    /// missing.
     ///
     /// # Errors
     /// If the file is in use, the named database is missing, or the file cannot be opened or migrated.
@@ -132,8 +133,8 @@ impl Backend for SqliteDatabase {
         })
     }
 
-    /// Checks that the lock file names this database, whose identity is `name`, or no database yet. Accepts every name if
-    /// there is no lock file.
+    /// Checks that the lock file names this database, whose identity is `name`, or no database yet. Accepts every name
+    /// if there is no lock file.
     fn check_database(&self, name: &str) -> Result<(), DatabaseError> {
         self.file.as_ref().map_or(Ok(()), |file| file.check(name))
     }

@@ -1,6 +1,6 @@
-//! Stores which tools of a server are approved for a tenant (those of the first list that the tenant received, and those
-//! that a person approved later), each with the digest of its description, so that a changed description needs a new
-//! approval. The MCP routes and the questions about offered tools use this module.
+//! Stores which tools of a server are approved for a tenant (those of the first list that the tenant received, and
+//! those that a person approved later), each with the digest of its description, so that a changed description needs a
+//! new approval. The MCP routes and the questions about offered tools use this module.
 
 use std::collections::BTreeMap;
 

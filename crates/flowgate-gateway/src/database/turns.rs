@@ -4,6 +4,7 @@
 //! voids approvals, changes external state or shows its client new texts is a turn *with effects*. It depends on what
 //! other turns of its tenant have written before: [`Database::begin_turn`] returns the tenant's record, and no other
 //! turn of this tenant changes the record until [`Database::finish_turn`]. `chat::conversations` calls all three.
+//! `chat::turn_observer` commits a call that the provider runs during a turn ([`Database::commit_run`]).
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -91,6 +92,7 @@ pub(crate) struct BegunTurn {
 }
 
 impl fmt::Debug for BegunTurn {
+    /// Writes the tenant only, since the record is content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BegunTurn").field("tenant", &self.tenant).finish_non_exhaustive()
     }
@@ -112,8 +114,9 @@ impl Database {
         Ok(())
     }
 
-    /// Begins the transaction of a turn with effects, which uses or voids `approvals`. Returns the record of the
-    /// tenant's stores, which no other turn changes until [`Self::finish_turn`].
+    /// Begins the transaction of a turn with effects: a turn that uses or voids `approvals`, changes the labels of the
+    /// tenant's stores or shows its client new texts. Returns the record of these labels, which no other turn changes
+    /// until [`Self::finish_turn`].
     ///
     /// * PostgreSQL runs the statements at once: they use the approvals and lock the tenant's row, which is the record.
     /// * SQLite, whose only writer must not wait, runs them when the turn is finished, in the same transaction. Until
@@ -164,7 +167,7 @@ impl Database {
     }
 
     /// Commits `begun`, the transaction of a call that runs before its turn is stored. `record` is the new record of
-    /// the tenant's stores, if the record has changed.
+    /// the labels of the tenant's stores, if the record has changed.
     ///
     /// # Errors
     /// As for [`Self::begin_turn`].
@@ -197,10 +200,10 @@ impl Database {
         Ok(())
     }
 
-    /// Persists a turn with effects, and commits `begun`, its transaction. `record` is the new record of its tenant's
-    /// stores, if the record has changed; `shown` are the texts that its client was shown, if there are any. With
-    /// `shown`, returns the texts that other gateways have persisted in the meantime, and the number that the next text
-    /// will have; `None` without `shown`.
+    /// Persists a turn with effects (see [`Self::begin_turn`]), and commits `begun`, its transaction. `record` is the
+    /// new record of the labels of its tenant's stores, if the record has changed; `shown` are the texts that its
+    /// client was shown, if there are any. With `shown`, returns the texts that other gateways have persisted in the
+    /// meantime, and the number that the next text will have; `None` without `shown`.
     ///
     /// # Errors
     /// As for [`Self::persist_turn`] and [`Self::begin_turn`].
@@ -252,20 +255,20 @@ impl Database {
         TurnWrite { turn, holder, log: self.newer_head(), cache, cipher }
     }
 
-    /// Returns the record of a tenant's stores from the cache, if the database is known to have it. The outer `None`
-    /// means that this is not known, the inner one that the tenant has no record.
+    /// Returns the record of the labels of a tenant's stores from the cache, if the database is known to have it. The
+    /// outer `None` means that this is not known, the inner one that the tenant has no record.
     pub(crate) fn persisted_tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.cached_tenant(tenant).filter(|_| self.cache.is_tenant_persisted(tenant))
     }
 
-    /// Returns the record of a tenant's stores from the cache, unless other gateways may have changed it. The outer
-    /// `None` means that the record is not known, the inner one that the tenant has none.
+    /// Returns the record of the labels of a tenant's stores from the cache, unless other gateways may have changed it.
+    /// The outer `None` means that the record is not known, the inner one that the tenant has none.
     fn cached_tenant(&self, tenant: &str) -> Option<Option<String>> {
         self.cache.tenant(tenant).filter(|_| !self.is_shared)
     }
 
-    /// Returns the record of a tenant's stores, from the cache if it is known there; `None` if the tenant has none, or
-    /// only an empty one, which [`lock_tenant`] creates.
+    /// Returns the record of the labels of a tenant's stores, from the cache if it is known there; `None` if the tenant
+    /// has none, or only an empty one, which `lock_tenant` creates.
     pub(crate) async fn tenant(&self, tenant: &str) -> Result<Option<String>, DatabaseError> {
         if let Some(cached) = self.cached_tenant(tenant) {
             // `None` here: the cache knows that the tenant has no record.
@@ -350,11 +353,11 @@ impl TurnWrite {
         Ok(())
     }
 
-    /// Inserts the row of the turn. `prefixes` are its new prefixes, as they are stored.
+    /// Inserts the row of the turn. `prefixes` are the new digests of beginnings of its chat, as they are stored.
     ///
     /// # Errors
-    /// [`DatabaseError::Overtaken`] if the preceding turn is not persisted, if this turn is persisted already, or if the
-    /// conversation was deleted.
+    /// [`DatabaseError::Overtaken`] if the preceding turn is not persisted, if this turn is persisted already, or if
+    /// the conversation was deleted.
     async fn insert_turn(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -385,8 +388,8 @@ impl TurnWrite {
         }
     }
 
-    /// Deletes the prefixes by which the conversation is no longer found, in every form in which they may have been
-    /// stored, and inserts the new ones, `prefixes`, as they are stored now.
+    /// Deletes the prefixes (digests of beginnings of the chat) by which the conversation is no longer found, in every
+    /// form in which they may have been stored, and inserts the new ones, `prefixes`, as they are stored now.
     async fn replace_prefixes(
         &self,
         tx: &mut DynTransaction<'_>,
@@ -406,9 +409,9 @@ impl TurnWrite {
         Ok(())
     }
 
-    /// Returns whether the cache may find the conversation by its longest prefix: no other conversation of the client
-    /// has that prefix in any stored form, and no other gateway uses the database. (With other gateways, the cache of
-    /// chats is not used.)
+    /// Returns whether the cache may find the conversation by its longest prefix (the digest of a beginning of its
+    /// chat): no other conversation of the client has that prefix in any stored form, and no other gateway uses the
+    /// database. (With other gateways, the cache of chats is not used.)
     async fn may_cache_chat(&self, tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
         let PersistedTurn { client, conversation, longest, .. } = &self.turn;
         // A turn has a holder only if other gateways use the database.
@@ -425,8 +428,8 @@ impl TurnWrite {
 }
 
 impl CarriedTurns {
-    /// Replaces the inputs of all persisted turns of the conversation with the number `conversation` by these inputs, in
-    /// the form that they have under another policy. Also replaces the fingerprint and the key of the conversation.
+    /// Replaces the inputs of all persisted turns of the conversation with the number `conversation` by these inputs,
+    /// in the form that they have under another policy. Also replaces the fingerprint and the key of the conversation.
     ///
     /// # Errors
     /// [`DatabaseError::Overtaken`] if one of the turns is not persisted, or the conversation was deleted.
@@ -476,8 +479,8 @@ impl CarriedTurns {
     }
 }
 
-/// Locks the record of a tenant's stores until the transaction ends, and returns it; `None` if the tenant has none. The
-/// lock needs a row, so a tenant without one gets an empty record.
+/// Locks the record of the labels of a tenant's stores until the transaction ends, and returns it; `None` if the tenant
+/// has none. The lock needs a row, so a tenant without one gets an empty record.
 async fn lock_tenant(
     tx: &mut DynTransaction<'_>,
     tenant: &str,
@@ -494,9 +497,9 @@ async fn lock_tenant(
     open_record(tenant, record, cipher)
 }
 
-/// Decrypts the stored record of a tenant's stores. An empty record is one that [`lock_tenant`] has created: nothing
-/// was written to the stores yet, so the result is `None`, as without a row. An empty record is not encrypted, since a
-/// principal that can write it can delete the row as well.
+/// Decrypts the stored record of the labels of a tenant's stores. An empty record is one that [`lock_tenant`] has
+/// created: nothing was written to the stores yet, so the result is `None`, as without a row. An empty record is not
+/// encrypted, since a principal that can write it can delete the row as well.
 fn open_record(
     tenant: &str,
     record: String,
@@ -508,7 +511,7 @@ fn open_record(
     cipher.open(record, &ContentPlace::tenant(tenant)).map(Some)
 }
 
-/// Persists the record of a tenant's stores.
+/// Persists the record of the labels of a tenant's stores.
 async fn persist_tenant(
     tx: &mut DynTransaction<'_>,
     tenant: &str,

@@ -11,8 +11,8 @@
 //!   one for which the server has waited longest. If the address of the new connection is at its bound, one of its own
 //!   connections is closed.
 //! * A connection is not closed while the server has unread bytes of it, or has waited for its client only briefly. The
-//!   new connection waits until one can be closed. If its address is at its bound, it waits outside the queue of all new
-//!   connections, so that it does not delay connections of other addresses.
+//!   new connection waits until one can be closed. If its address is at its bound, it waits outside the queue of all
+//!   new connections, so that it does not delay connections of other addresses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -108,8 +108,8 @@ pub(crate) enum RequestPlaceError {
 
 impl Admission {
     /// Creates the admission of connections. At most `most` connections (but at least one) are open at the same time,
-    /// and at most `most_of_address` unprotected ones of one address; 0 for the latter means no bound. A connection is
-    /// unprotected until its client has shown a valid key.
+    /// and at most `most_of_address` unprotected ones of one address, or any number if that is 0. A connection is
+    /// unprotected until its client has shown a valid key or has sent a complete request that needs none.
     pub(crate) fn new(most: usize, most_of_address: usize) -> Arc<Self> {
         let most_of_address = if most_of_address == 0 { usize::MAX } else { most_of_address };
         Arc::new(Self { most: most.max(1), most_of_address, open: Mutex::default(), changed: Notify::new() })
@@ -145,9 +145,10 @@ impl Admission {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place for a connection from an address, and closes unprotected connections (which have shown no
-    /// valid key) to make room if necessary. Calls `closed` for each connection that is closed for this one. The
-    /// returned receiver is notified when this connection itself has to be closed for another one.
+    /// Waits for a place for a connection from an address, and closes unprotected connections (whose clients have
+    /// neither shown a valid key nor sent a complete request that needs none) to make room if necessary. Calls `closed`
+    /// for each connection that is closed for this one. The returned receiver is notified when this connection itself
+    /// has to be closed for another one.
     pub(crate) async fn acquire_place(
         self: &Arc<Self>,
         peer: IpAddr,

@@ -72,8 +72,8 @@ impl HttpReply {
         Self { log_annotation: Some(error.to_string()), ..reply }
     }
 
-    /// Gives the log line of this reply the annotation of `rejection`. This is for a reply that reports in its body that
-    /// a part of the request failed; `rejection` describes that failure. `None` removes the annotation.
+    /// Gives the log line of this reply the annotation of `rejection`. This is for a reply that reports in its body
+    /// that a part of the request failed; `rejection` describes that failure. `None` removes the annotation.
     pub(crate) fn annotate_from(mut self, rejection: Option<Self>) -> Self {
         self.log_annotation = rejection.and_then(|rejection| rejection.log_annotation);
         self

@@ -21,7 +21,7 @@ pub(crate) struct RequestError {
 pub(crate) enum RequestErrorCause {
     /// The request or its client.
     Request,
-    /// The conversation has reached its size limit, or there is no memory for it.
+    /// The conversation has reached a limit on its size: on its stored bytes, its memory or its events.
     Full,
     /// The client has disconnected.
     Gone,

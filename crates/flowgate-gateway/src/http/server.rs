@@ -116,8 +116,8 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens on the address and opens the service, with its database and audit log. First raises the limit of the
-    /// system on open files, and warns if clients connect over a network without TLS.
+    /// Listens on the address and opens the service, with its database and audit log. First raises the limit on the
+    /// open files of this process, and warns if clients connect over a network without TLS.
     ///
     /// # Errors
     /// If the address is not available, or the service cannot be opened, such as when the database fails.

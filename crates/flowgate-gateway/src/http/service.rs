@@ -348,8 +348,7 @@ impl GatewayService {
 
     /// Returns the model routes, which also serve people; the error says that the gateway has none.
     fn routes_of_people(&self) -> Result<Arc<ModelRoutes>, HttpReply> {
-        let message =
-            "this gateway has no routes for approvals: its operator can enable them with `--config`";
+        let message = "this gateway has no routes for people (questions, freezes, keys, the page): its operator can enable them with `--config`";
         self.models().ok_or_else(|| HttpReply::detail(StatusCode::NOT_FOUND, message))
     }
 

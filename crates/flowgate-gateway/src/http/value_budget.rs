@@ -1,6 +1,6 @@
 //! Bounds the memory of all values parsed from JSON: in bodies of requests, in answers of servers, and in conversations
-//! in use. The HTTP service and the MCP routes take a share of the [`ValueBudget`] before they parse a text, and a
-//! conversation takes one while a request uses it.
+//! in use. The HTTP service, the model routes and the MCP routes take a share of the [`ValueBudget`] before they parse
+//! a text, and a conversation takes one while a request uses it.
 //!
 //! There is one budget, so that concurrent requests cannot take more than the operator has set. A request for which the
 //! budget has no room fails instead of waiting: a waiting request would hold room for which others wait.

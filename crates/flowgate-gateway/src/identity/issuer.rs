@@ -56,6 +56,7 @@ pub(crate) struct IssuerSettings {
     pub(crate) algorithms: Vec<Algorithm>,
     /// The tolerance for clocks that differ.
     pub(crate) leeway: Duration,
+    /// The authorities that must certify the servers of the issuer.
     pub(crate) authorities: Authorities,
 }
 
@@ -101,15 +102,15 @@ impl Issuer {
     /// Takes over the keys that an earlier configuration has fetched from the same place: of the same issuer, at the
     /// same address, under the same authorities. Keys from a file are not fetched, so none are taken over.
     pub(crate) fn continue_from(&self, earlier: &Self) {
-        let (own, other) = (&self.settings, &earlier.settings);
-        let is_same_place = match (&own.source, &other.source) {
-            (KeySource::Address(one), KeySource::Address(other)) => one == other,
+        let (own, before) = (&self.settings, &earlier.settings);
+        let is_same_place = match (&own.source, &before.source) {
+            (KeySource::Address(address), KeySource::Address(address_before)) => address == address_before,
             (KeySource::Discovery, KeySource::Discovery) => true,
             _ => false,
         };
-        if own.issuer == other.issuer
+        if own.issuer == before.issuer
             && is_same_place
-            && own.authorities.certificates() == other.authorities.certificates()
+            && own.authorities.certificates() == before.authorities.certificates()
         {
             let fetched = earlier.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
             *self.keys.write().unwrap_or_else(PoisonError::into_inner) = fetched;
@@ -288,6 +289,7 @@ impl Issuer {
 }
 
 impl fmt::Debug for Issuer {
+    /// Writes the settings, and leaves out the fetched keys and the state of requests.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Issuer").field("settings", &self.settings).finish_non_exhaustive()
     }

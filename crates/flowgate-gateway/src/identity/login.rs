@@ -211,6 +211,8 @@ impl LoginSettings {
                 let pair = format!("{}:{}", encoded(&self.client_id), encoded(secret.expose()));
                 Some(format!("Basic {}", STANDARD.encode(pair)))
             }
+            // The issuer does not take the header, or the gateway has no secret: the body has the name of the gateway
+            // and, if there is one, the secret.
             secret => {
                 fields.push(("client_id", self.client_id.clone()));
                 fields.extend(secret.iter().map(|secret| ("client_secret", secret.expose().to_owned())));

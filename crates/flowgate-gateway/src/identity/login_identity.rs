@@ -44,7 +44,7 @@ impl LoginIdentity {
             .to_owned();
         let name = claims.text(name_claim).filter(|text| is_usable(text));
         let name = name.ok_or_else(|| {
-            format!("the ID token has no text of at most 256 printable bytes in the claim `{name_claim}`: name another claim with `name-claim` in [login.oidc]")
+            format!("the ID token has no string of at most 256 printable bytes in the claim `{name_claim}`: name another claim with `name-claim` in [login.oidc]")
         })?;
         // An issuer may let people enter any address; `email_verified` is then not true.
         if name_claim == "email" && claims.get("email_verified").and_then(Value::as_bool) != Some(true) {

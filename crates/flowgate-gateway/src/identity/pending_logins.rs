@@ -66,6 +66,7 @@ pub(crate) struct LoginSecrets {
 }
 
 impl std::fmt::Debug for LoginSecrets {
+    /// Does not write the secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LoginSecrets(..)")
     }
@@ -129,7 +130,7 @@ impl PendingLogins {
     }
 
     /// Stores a completed login until the page takes it. Returns the value of a new cookie, by which the browser is
-    /// recognised.
+    /// recognised: the login of its earlier cookie was removed when the browser returned from the issuer.
     ///
     /// # Errors
     /// If the system returned no random bytes.

@@ -82,15 +82,15 @@ impl fmt::Display for TokenRefusal {
             Self::Signature => "the signature of the token is not valid",
             Self::Expired => "the token has expired (`exp`)",
             Self::NotYetValid => "the token is not valid yet (`nbf`)",
-            Self::NoExpiry => "the token never expires: it has no `exp`",
+            Self::NoExpiry => "the token has no `exp`, or one that is not a time",
             Self::Time => "a time in the token (`exp`, `nbf` or `iat`) is not a number of seconds",
             Self::Issuer => "the issuer of the token (`iss`) is not the configured one",
             Self::Audience => "the audience of the token (`aud`) is not the configured one",
             Self::AuthorizedParty => "the token was made for another party (`azp`)",
             Self::Claims => "the token does not have the `claims` that a client of its issuer and audience requires",
             Self::SeveralClients => "more than one client accepts this token: write different `claims` for them",
-            Self::Subject => "the token has no text of at most 256 bytes in the claim that names its subject",
-            Self::Input => "a claim that `input` or `groups` of the client's `token` names is not a short text, number, bool or list of texts",
+            Self::Subject => "the token has no string of 1 to 256 bytes in the claim that `subject` of the client's `token` names (by default `sub`)",
+            Self::Input => "a claim that `input` or `groups` of the client's `token` names is not a string of at most 256 bytes, a number, a boolean, or a list of at most 256 such strings",
             Self::Nonce => "the token was not made for this login (`nonce`)",
         })
     }
@@ -148,10 +148,11 @@ impl<'t> UnverifiedToken<'t> {
             return Err(TokenRefusal::Critical);
         }
         let member = |name: &str| header.get(name).and_then(Value::as_str);
-        // A token may leave out its type, but must not have one that is not in `TYPES`.
-        if header.get("typ").is_some_and(|kind| {
-            !kind.as_str().is_some_and(|kind| TYPES.contains(&kind.to_ascii_lowercase().as_str()))
-        }) {
+        let is_accepted_type = |kind: &Value| {
+            kind.as_str().is_some_and(|kind| TYPES.contains(&kind.to_ascii_lowercase().as_str()))
+        };
+        // A token may leave out its type.
+        if header.get("typ").is_some_and(|kind| !is_accepted_type(kind)) {
             return Err(TokenRefusal::Type);
         }
         let algorithm = ALGORITHMS.iter().find(|(name, _)| member("alg") == Some(name));
@@ -195,6 +196,7 @@ impl<'t> UnverifiedToken<'t> {
         // occurs twice.
         let claims = self.text.split('.').nth(1).ok_or(TokenRefusal::Malformed)?;
         let claims = object(claims)?;
+        // `jsonwebtoken` also accepts a list that has the issuer among others: the issuer must be the only one.
         if claims.get("iss").and_then(Value::as_str) != Some(required.issuer) {
             return Err(TokenRefusal::Issuer);
         }

@@ -144,6 +144,7 @@ fn every_reported_limit_is_documented() {
     for source in &sources {
         // Tests report other limits.
         let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        // A limit is reported by a literal of `Limit`, or by one of `GatewayBound` or `ResponseBound`.
         let limits = source.match_indices("Limit {\n");
         let bounds = source.match_indices("Bound {\n");
         for (at, _) in limits.chain(bounds) {

@@ -119,7 +119,8 @@ impl McpExchange<'_> {
             answer: decision,
         };
         session.events.push(decided.into());
-        // The question is not in the database, so the id of the reference is empty.
+        // The question is not in the database, so its reference has no id. Of its content, the reference has only the
+        // tool, which the records about the approval name.
         decision.allows().then(|| {
             ApprovalReference::new(
                 String::new(),

@@ -90,6 +90,7 @@ impl ModelRoutes {
             Ok(()) => exchange.reply.finish(is_request).await,
             Err(failure) => {
                 let reply = exchange.reply.fail(&failure, message.get("id").filter(|_| is_request)).await;
+                // `exchange.log` has written the line about the failure, so the HTTP service must write none.
                 reply.map(HttpReply::mark_logged)
             }
         }

@@ -104,6 +104,7 @@ impl McpHeaders {
         if let Some(version) = &self.version {
             headers.push((VERSION.to_owned(), version.clone()));
         }
+        // A method that a header cannot carry unchanged is left out. MCP defines no such method.
         if let Some(method) = message.get("method").and_then(Value::as_str).filter(|method| is_plain(method))
         {
             headers.push((METHOD.to_owned(), method.to_owned()));

@@ -33,8 +33,8 @@ impl McpExchange<'_> {
         let ProxyEvent::Client { text, .. } = event else { return Ok(()) };
         let message: Value = serde_json::from_str(text).unwrap_or_default();
         // A later page belongs to a list for which the proxy has already received the approved tools.
-        let is_page = message.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_null());
-        if message.get("method").and_then(Value::as_str) != Some("tools/list") || is_page {
+        let is_later_page = message.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_null());
+        if message.get("method").and_then(Value::as_str) != Some("tools/list") || is_later_page {
             return Ok(());
         }
         let McpRequest { client, server, .. } = self.request;

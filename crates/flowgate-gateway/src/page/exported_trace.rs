@@ -46,9 +46,9 @@ pub(super) fn page(monitor: &Monitor, clearance: &ReadBound, from: usize) -> Val
 /// Returns an event as a line of a trace, with a constant in place of what the clearance does not cover.
 fn line(event: &Event, monitor: &Monitor, clearance: &ReadBound) -> Value {
     let document = &event.document;
-    // `label_of(0)` is the join of the labels of the root and of all its parts, and `frame_label` is the label of
-    // the root itself. If the clearance covers both, nothing is hidden.
-    if clearance.covers(&document.label_of(0)) && clearance.covers(&document.frame_label()) {
+    // The join of the labels of the root (the node 0) and of everything in it: if the clearance covers it, nothing is
+    // hidden.
+    if clearance.covers(&document.label_of(0)) {
         return trace_lines::line(event, monitor);
     }
     let redacted =

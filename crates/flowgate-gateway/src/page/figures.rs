@@ -113,6 +113,7 @@ impl FigureSeries {
         let _ = intervals.at(now.saturating_duration_since(self.begun));
         let written = intervals.figures.iter().map(|interval| {
             let [permitted, asked, denied] = interval.verdicts;
+            // In the order of `FindingKind::ALL`.
             let [requirements, rules, others, watched] = interval.findings;
             let mean = interval.took.checked_div(u32::try_from(interval.requests).unwrap_or(u32::MAX));
             json!({

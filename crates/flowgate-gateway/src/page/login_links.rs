@@ -32,6 +32,7 @@ struct LoginLink {
 }
 
 impl std::fmt::Debug for LoginLinks {
+    /// Does not write the digests of the tokens.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LoginLinks(..)")
     }

@@ -58,6 +58,7 @@ impl PolicyCache {
         }
         // Compiled without the lock: two clients that send a new policy at the same time compile it twice.
         let policy = Arc::new(Policy::parse_as(source, dialect)?);
+        // A cache for no policies (`self.policies` is 0) stays empty.
         if policy.size() <= self.bytes && self.policies > 0 {
             self.lock().insert(key, Arc::clone(&policy), self.policies, self.bytes);
         }

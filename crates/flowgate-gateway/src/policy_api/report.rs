@@ -49,8 +49,8 @@ pub(super) fn report(source: &str, diagnostics: &[Diagnostic]) -> String {
 }
 
 /// Returns the part of a line to show, and the indentation of the caret that points to `column` (counted from 0). The
-/// part begins at most [`AROUND`] characters before the column, and has at most twice as many characters; `…` stands
-/// for what is left out.
+/// part begins at most [`AROUND`] characters before the column, and has at most twice as many characters; `…` marks
+/// each end at which characters are left out.
 fn excerpt(line: &str, column: usize) -> (String, String) {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let skipped = column.saturating_sub(AROUND);

@@ -149,7 +149,7 @@ impl ModelRoutes {
                 break;
             }
         }
-        // Only to carry over a conversation, the texts that the client was shown are needed.
+        // Only to carry over a conversation, the texts that the client was shown (all, from number 0 on) are needed.
         let is_earlier =
             |found: &FoundConversation| matches!(found, FoundConversation::Journal { is_earlier: true, .. });
         let shown = match found.iter().any(is_earlier) {

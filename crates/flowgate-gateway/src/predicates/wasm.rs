@@ -36,6 +36,7 @@ pub(super) struct WasmPredicateSource {
 }
 
 impl std::fmt::Debug for WasmPredicateSource {
+    /// Writes the name of the predicate, and leaves out the compiled module.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Module").field("name", &self.name).finish_non_exhaustive()
     }
@@ -62,8 +63,9 @@ impl WasmPredicateSource {
     fn compile(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let mut config = Config::new();
         config.consume_fuel(true).epoch_interruption(true);
-        let to_message = |error: wasmtime::Error| format!("the module cannot be run: {error}");
-        let engine = Engine::new(&config).map_err(to_message)?;
+        let engine = Engine::new(&config).map_err(|error| {
+            format!("the WebAssembly engine of this program cannot be started: {error}; name a service in place of the module")
+        })?;
         let module = wasmtime::Module::from_binary(&engine, bytes).map_err(|error| {
             format!("the file is not a valid WebAssembly module: {}; build it again", error.root_cause())
         })?;

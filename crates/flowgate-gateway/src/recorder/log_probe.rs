@@ -1,5 +1,5 @@
-//! Checks whether the audit log can be written now, and the health route reports the result. The recorder owns the
-//! probe.
+//! Checks whether the audit log can be written now, for the health route, which reports the result. The recorder owns
+//! the probe.
 //!
 //! The check runs on a separate thread, and waits there for the thread that writes the log. If the disk does not answer,
 //! both threads hang; the health route does not wait for them, but reports after a time limit that the log fails.

@@ -14,8 +14,8 @@ use crate::config::ClientSettings;
 /// The names that the spans of one client may have.
 #[derive(Debug, Default)]
 pub(crate) struct ShownNames {
-    /// The server and the name of each tool that the policy names; a tool without a server stands for the tools of all
-    /// servers.
+    /// The server and the name of each tool that the policy names. A name without a server is that of a tool of any
+    /// server.
     tools: BTreeSet<(Option<String>, String)>,
     /// The servers that the client may use.
     servers: BTreeSet<String>,

@@ -257,10 +257,10 @@ fn a_failed_deletion_of_content_is_reported() {
     let (gateway, mut lines) = home.start_with_log();
     let line = lines.next("failure");
     let told = line["message"].as_str().unwrap();
-    assert!(told.starts_with("expired content could not be deleted: "), "{told}");
+    assert!(told.starts_with("expired content of the audit log could not be deleted: "), "{told}");
     assert!(
         told.ends_with(
-            "line 1 of the file of contents was not written by this log: remove the line, and try again"
+            "line 1 of the file of contents is not a valid entry, since it was changed, or another program wrote it: remove the line, and try again"
         ),
         "{told}"
     );

@@ -209,7 +209,7 @@ fn people_without_a_role_are_rejected() {
     let (gateway, mut log) = home(&upstream, &issuer, "", POLICY).start_with_log();
     let no_role = "the person has no role: neither a section [people.NAME] with this subject nor a group of [login.oidc.groups]";
     let groups = "the claim `groups` is not a list of at most 1,000 groups";
-    let name = "the ID token has no text of at most 256 printable bytes in the claim `preferred_username`: name another claim with `name-claim` in [login.oidc]";
+    let name = "the ID token has no string of at most 256 printable bytes in the claim `preferred_username`: name another claim with `name-claim` in [login.oidc]";
     for (claims, status, expected) in [
         (json!({"preferred_username": "eve"}), 403, no_role),
         (json!({"preferred_username": "eve", "groups": []}), 403, no_role),

@@ -175,6 +175,7 @@ impl Conversation {
                 if !self.monitor.withdraw_grants_if(|call| digests.contains(&key.digest_of(call))) {
                     return InputOutcome::Unchanged;
                 }
+                // As above, a withdrawn grant may have permitted a handed-over call.
                 self.handed.revoke();
             }
             Input::Stamped(stamp) => {

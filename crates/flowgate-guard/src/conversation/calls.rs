@@ -106,6 +106,7 @@ impl Conversation {
                 // Neither the value nor the name of the argument contains a placeholder.
                 Ok(None) if placeholder::find(name, hidden).is_empty() => {}
                 Ok(Some(slot)) if can_refer => open_slots.push((name.clone(), slot)),
+                // The placeholder is in the name, or in the value of an argument that may not be a slot.
                 Ok(_) => {
                     let advice = if self.settings.method.has_slots() {
                         "a slot cannot fill this argument: write the value, or look at the region first"
@@ -222,6 +223,7 @@ impl Conversation {
         };
         let unfilled = failed.map(|message| (message, "leave out `fill`, to copy the region"));
         let slot_problem = unfilled.or_else(ambiguous);
+        // Before the call is judged, so that it runs with exactly the arguments that were judged.
         self.disarm(&tool, &mut arguments, &sources);
         let step = self.last_step()?;
         let (label, bound, hidden) = (step.label, step.bound, step.names.all().len());

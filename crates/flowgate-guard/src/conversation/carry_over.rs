@@ -92,7 +92,8 @@ impl Conversation {
                     self.carry_chat(client, history, (*kept, *certain), (rest, sources, seen))?;
                 }
                 // The client continued a turn that waited for a person: its chat, and what it wrote to continue. All
-                // kept messages are certain. The input has recorded no sources and no quotations of the new message.
+                // kept messages are certain, since the earlier conversation has compared them with its history already.
+                // The input has recorded no sources and no quotations of the new message.
                 Input::Resumed { kept, new } => {
                     self.carry_chat(
                         client,
@@ -117,7 +118,8 @@ impl Conversation {
                 }
                 Input::Need(RecordedNeed::Run { tool, arguments }) => running = Some((tool, arguments)),
                 Input::Ran(answer) => {
-                    // The record of a call has the tool as a text, which does not say whether it names a server.
+                    // The record of a call has the tool as a text. A `/` in it may follow the name of a server, or be a
+                    // part of the name of a local tool, so such a call cannot be carried over.
                     let (tool, arguments) = running
                         .take()
                         .filter(|(tool, _)| !tool.contains('/'))
@@ -157,9 +159,9 @@ impl Conversation {
     }
 
     /// Merges a chat that the client sent, and records it in the journal. The first `kept` messages of the chat are
-    /// those of the history. The first `certain` of these are known by their positions, because the client named the
-    /// answer that it continues. `rest` are the messages after the first `kept`, `sources` are the declared sources of
-    /// the parts of `rest`, and `seen` are the quotations that were found in `rest` under the earlier policy.
+    /// those of the history. The first `certain` of these are not in doubt, because the client named the answer that it
+    /// continues. `rest` are the messages after the first `kept`, `sources` are the declared sources of the parts of
+    /// `rest`, and `seen` are the quotations that were found in `rest` under the earlier policy.
     fn carry_chat(
         &mut self,
         client: &mut ClientProfile,

@@ -32,6 +32,7 @@ impl Conversation {
         if pieces.is_empty() || !reply.withheld.is_empty() || self.format.is_some() {
             return Vec::new();
         }
+        // Drops the pieces whose text was changed, and moves the others to their positions in the reply.
         let mut pieces = carried_over(pieces, written, &reply.text);
         let method = self.settings.method.name();
         // One judge of addresses for all citations: its limit on the number of addresses applies to them together.

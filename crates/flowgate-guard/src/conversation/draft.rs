@@ -1,10 +1,12 @@
 //! Decides what happens to a *draft*, a message that the model wrote with everything in view: asks the method of the
-//! conversation whether the draft is accepted, or is rewritten from a smaller view. [`super::generation`] passes each
-//! message of the model to this module.
+//! conversation whether the draft is accepted, or is rewritten from a view at a lower label. [`super::generation`]
+//! passes each message of the model to this module.
 //!
-//! A draft that is rewritten has one effect only: it has determined the label of the smaller view. This choice reveals
-//! bits of hidden text, which are counted in the usage of the turn ([`crate::method::draft`]). Some methods accept the
-//! draft after all if it makes calls and its rewrite makes none; this choice counts as one more bit.
+//! A draft that is rewritten has one effect only: it has determined the label of the view for the rewrite. This choice
+//! reveals bits of hidden text, which are counted in the usage of the turn ([`crate::method::draft`]). A method can
+//! keep the draft while the model rewrites it. If the draft makes calls and its rewrite makes none, the draft is then
+//! accepted in place of the rewrite, since the view for the rewrite may not show enough to make the calls. This choice
+//! counts as one more bit.
 
 use flowgate_lm::chat::Completion;
 
@@ -13,10 +15,16 @@ use crate::method::draft::{Draft, DraftCall, DraftVerdict};
 use crate::view::View;
 
 impl Conversation {
-    /// Decides whether a message of the model becomes the next step. The message is a draft, the rewrite of a draft, or
-    /// neither; a message that is neither is accepted. Returns the accepted step: the view and this message, or those
-    /// of the draft that the message rewrites. Returns `None` if this message is a draft that has to be rewritten; the
-    /// phase then shows the model the smaller view.
+    /// Decides whether the message `completion`, which the model wrote from `view`, becomes the next step:
+    ///
+    /// * A *draft* (a message that was written with everything in view) is accepted if the method wants the step at the
+    ///   label of `view`. Otherwise it has to be rewritten: the result is `None`, and the phase then shows the model a
+    ///   view at the label that the method wants.
+    /// * The rewrite of a draft is accepted, unless it makes no calls and the draft made some. In this case the draft
+    ///   is accepted in its place, if the method has kept the draft.
+    /// * Any other message is accepted.
+    ///
+    /// Returns the accepted step: a view, and the message that was written from it.
     pub(super) fn settle_draft(&mut self, view: View, completion: Completion) -> Option<(View, Completion)> {
         let earlier_draft = self.step.take_draft();
         if self.step.take_is_draft() {
@@ -37,13 +45,13 @@ impl Conversation {
             return Some((view, completion));
         }
         match earlier_draft {
-            // `draft` is a view and a message. The rewrite makes no call, but the draft made one, so the draft is
-            // accepted after all.
-            Some(draft) if completion.calls.is_empty() && !draft.1.calls.is_empty() => {
+            // This message rewrites a draft that made calls, and makes none itself: the draft is accepted.
+            Some((draft_view, draft)) if completion.calls.is_empty() && !draft.calls.is_empty() => {
                 // Which of the two messages is accepted reveals one bit.
                 self.turn.outcome.spent.bits += 1;
-                self.monitor.raise_stores_for_view(self.labels.base(), &draft.0.bound);
-                Some(draft)
+                // As above, the labels of the stores are raised before the calls of the draft are judged.
+                self.monitor.raise_stores_for_view(self.labels.base(), &draft_view.bound);
+                Some((draft_view, draft))
             }
             _ => Some((view, completion)),
         }

@@ -30,6 +30,7 @@ impl Conversation {
     pub(super) fn next_generation(&mut self) -> Option<Need> {
         let level = self.labels.level()?;
         if self.turn.outcome.spent.messages >= self.settings.messages {
+            // No level is left to return to, so `end_level` ends the turn.
             self.labels.end_all();
             self.end_level(Some(TurnEnd::Steps));
             return None;
@@ -55,7 +56,8 @@ impl Conversation {
             return Some(Need::Screen(selector.question(request)));
         }
         self.labels.count_step();
-        // The join of the labels of everything that a step could be shown.
+        // The join of the labels of everything that a step could be shown: of all events up to the last one (its
+        // `context`).
         let full_label = || self.monitor.trace().events().last().map_or(Label::BOTTOM, |event| event.context);
         let label = if self.settings.method.shows_everything() {
             self.clamp_to_clearance(full_label().join(self.labels.base()))
@@ -75,24 +77,28 @@ impl Conversation {
     }
 
     /// Asks the method's screener which of the regions that are hidden at `label` the step needs. If the screener
-    /// cannot be asked about them, all of them count as needed: shows the model a view at the label of
-    /// [`needed_label`](Self::needed_label), or at the label that the caller has chosen (`choose_label`). Returns
-    /// `None` if the method has no screener, or nothing is hidden at `label`.
+    /// cannot be asked about what is hidden, all of it counts as needed: shows the model a view at the label of
+    /// [`needed_label`](Self::needed_label) or, if the caller has chosen a label (`choose_label`), at this label.
+    /// Returns `None` if the method has no screener, or nothing is hidden at `label`.
     fn screen(&mut self, label: Label) -> Option<Need> {
         let screener = self.settings.method.screener()?;
         let nonce = self.settings.key.nonce(self.numbers.screenings());
         // The view for the screener: `names` are the regions that a step at `label` would not be shown.
         let View { request, names, .. } =
             self.view_builder(Some((&nonce, self.clearance.screener))).build(label);
+        // An event or a step whose existence is hidden from the screener is left out of its view: it is no region with
+        // a name, and only its label is known (`omitted_label`).
+        if names.is_empty() && names.omitted_label().is_none() {
+            return None;
+        }
+        // The screener can choose only among regions with names, and may read the view only if its clearance covers
+        // `label`.
         let may_ask = !names.is_empty() && label.flows_to(&self.clearance.screener);
-        // If the screener cannot be asked about what is hidden, all of it counts as needed.
-        if !may_ask && (!names.is_empty() || names.omitted_label().is_some()) {
+        if !may_ask {
+            // `None`: without an answer, everything that is hidden counts as needed.
             let label = self.needed_label(&names, None);
             let label = self.labels.take_chosen().unwrap_or(label);
             return Some(self.show_screened(label));
-        }
-        if names.is_empty() {
-            return None;
         }
         let region_names = names.all().iter().map(|hidden| hidden.name.clone()).collect();
         let request = Arc::unwrap_or_clone(request).without_reasoning();
@@ -143,6 +149,7 @@ impl Conversation {
         // The screener cannot judge what it was not shown.
         let omitted =
             names.omitted_label().map_or(*self.labels.base(), |omitted| omitted.join(self.labels.base()));
+        // The screener may read a region if its clearance covers everything in the region (`reach`).
         let is_needed = |hidden: &&HiddenRegion| {
             !hidden.reach.flows_to(&self.clearance.screener)
                 || answer.is_none_or(|needed| needed.contains(&hidden.name))
@@ -222,6 +229,7 @@ impl Conversation {
         for thought in &thoughts {
             let text = thought.text();
             if !text.is_empty() {
+                // `false`: reasoning is never JSON, whatever form the client demands of the reply.
                 let judged = self.judge_text(&text, view.label, view.names.len(), false);
                 self.turn.outcome.thoughts.push(judged);
             }

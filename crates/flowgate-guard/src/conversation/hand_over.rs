@@ -92,6 +92,7 @@ impl Conversation {
         let id = id.as_str();
         let Some((item, index, event)) = self.find_handed_over_call(id) else { return Ok(None) };
         if let Some((observed, label)) = self.find_outside_answer(id, content)
+            // The recorded event can be the answer only if its label is at or above `floor`.
             && floor.flows_to(&label)
             // If another answer may be the one that is reported, which of the two labels applies could depend on hidden
             // text; the code after this `if` then applies the join of both.

@@ -79,30 +79,31 @@ impl HandedOverCalls {
     /// `self.earlier` in place of `self.delivered`.
     pub(super) fn take_earlier(
         &mut self,
-        equal: &[(&Call, EventId)],
+        equal_calls: &[(&Call, EventId)],
         digest: &dyn Fn(&Call) -> String,
     ) -> Option<Call> {
         // `take` searches in `delivered`, so the two sets change places while it runs.
         let delivered = std::mem::replace(&mut self.delivered, std::mem::take(&mut self.earlier));
-        let taken = self.take(equal, digest);
+        let taken = self.take(equal_calls, digest);
         self.earlier = std::mem::replace(&mut self.delivered, delivered);
         taken
     }
 
-    /// Takes a call, so that it can run outside the chat. Returns the first of `equal` that may still run; `None` if
-    /// none of them may. A call can be taken only once. `equal` are the calls without an answer that have the tool and
-    /// the arguments of the request to run a call, each with its event. `digest` computes the digest under which
-    /// [`drain_taken`](Self::drain_taken) reports the call.
+    /// Takes a call, so that it can run outside the chat. Returns the first of `equal_calls` that may still run; `None`
+    /// if none of them may. A call can be taken only once. `equal_calls` are the calls without an answer that have the
+    /// tool and the arguments of the request to run a call, each with its event. `digest` computes the digest under
+    /// which [`drain_taken`](Self::drain_taken) reports the call.
     pub(super) fn take(
         &mut self,
-        equal: &[(&Call, EventId)],
+        equal_calls: &[(&Call, EventId)],
         digest: &dyn Fn(&Call) -> String,
     ) -> Option<Call> {
-        let calls = equal.iter().map(|(call, _)| *call);
+        let calls = equal_calls.iter().map(|(call, _)| *call);
         let call = calls.into_iter().find(|call| self.delivered.contains(&call.id))?.clone();
-        // The caller may report the answer as the answer of any of the equal calls.
-        if equal.len() > 1 {
-            let set: Arc<[_]> = equal.iter().map(|(call, event)| (call.id.clone(), *event)).collect();
+        // The caller may report the answer as the answer of any of the equal calls, so the set of them is recorded
+        // (`self.equal`) for the label of the answer.
+        if equal_calls.len() > 1 {
+            let set: Arc<[_]> = equal_calls.iter().map(|(call, event)| (call.id.clone(), *event)).collect();
             self.equal.extend(set.iter().map(|(id, _)| (id.clone(), Arc::clone(&set))));
         }
         self.delivered.remove(&call.id);
@@ -167,9 +168,9 @@ impl HandedOverCalls {
         trace: &'t Trace,
     ) -> impl Iterator<Item = &'t Event> {
         let label_of = |call: EventId| trace.event(call).map(|event| event.label);
-        let most = label_of(call);
+        let own_label = label_of(call);
         let is_visible = move |other: EventId| {
-            label_of(other).zip(most).is_some_and(|(label, most)| label.flows_to(&most))
+            label_of(other).zip(own_label).is_some_and(|(label, own_label)| label.flows_to(&own_label))
         };
         let equal = call_id(call, trace).and_then(|id| self.equal.get(id));
         let others = equal.into_iter().flat_map(|set| set.iter()).filter(move |(_, other)| *other != call);

@@ -140,7 +140,7 @@ impl Conversation {
 
     /// Accepts the model's next message. Returns the [bound](crate::view::View::bound) of the step that is added to the
     /// chat: the step with this message, or the step with the draft that this message was to replace. Returns `None` if
-    /// the message has to be rewritten from a smaller view, or if no message was awaited.
+    /// the message is a draft that has to be rewritten from a view at a lower label, or if no message was awaited.
     pub fn accept_completion(&mut self, completion: Completion) -> Option<Label> {
         self.submit(Input::Completed(completion)).accepted_bound()
     }
@@ -225,6 +225,7 @@ impl Conversation {
         chat: &SentChat<'_>,
     ) -> Result<Option<MergeSummary>, PushError> {
         let certain = chat.certain_count();
+        // The declared sources of the messages that the chat has in full.
         let declared = chat.sources_after(chat.digest_only_count());
         let found = self.align_chat(history, &SentMessages::of(chat, &declared), client);
         // The input leaves out only the messages that have the digests of the history. It contains the messages that

@@ -311,29 +311,34 @@ impl Conversation {
                 pieces.push((to_content_block(part), (label, own_label)));
                 continue;
             };
+            // A part that is declared as anything but typed comes from others, even if it has the words of a form.
             let may_be_pinned = is_client_role && matches!(source, None | Some(Source::Typed));
             let holes = memory.pinned().iter().find_map(|form| form.holes(text)).filter(|_| may_be_pinned);
             is_unmarked |=
                 is_user && !trusted && source.is_none() && holes.is_none() && floor == Label::BOTTOM;
+            // The offsets at which pieces begin and end.
             let mut cuts: Vec<usize> = holes.iter().flatten().flat_map(|h| [h.start, h.end]).collect();
             cuts.extend(quotations.iter().flat_map(|span| [span.range.start, span.range.end]));
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
             cuts.dedup();
             for (start, end) in cuts.iter().zip(cuts.iter().skip(1)) {
-                // In a form that the operator pinned, only the holes can contain text of others.
-                let is_hole = holes.as_ref().is_none_or(|holes| holes.iter().any(|h| h.contains(start)));
-                let own_label = if trusted || !is_hole { floor } else { top };
+                // Whether the operator wrote the piece, in a form that is pinned. Only the holes of such a form can
+                // contain text of others.
+                let is_of_form = holes.as_ref().is_some_and(|holes| !holes.iter().any(|h| h.contains(start)));
+                let own_label = if trusted || is_of_form { floor } else { top };
                 let mut label = own_label;
-                let quotation = quotations.iter().find(|span| span.range.contains(start)).filter(|_| is_hole);
+                let quotation =
+                    quotations.iter().find(|span| span.range.contains(start)).filter(|_| !is_of_form);
                 for names in quotation.iter().flat_map(|span| &span.labels) {
                     label = label.join(&self.monitor.from_names(names));
                 }
                 summary.quoted += usize::from(quotation.is_some_and(|span| !span.labels.is_empty()));
                 let piece = text.get(*start..*end).unwrap_or_default();
                 match pieces.last_mut() {
-                    // Adjacent quotations become one piece: the placeholders of hidden pieces must not show of how many
-                    // quoted texts the hidden text consists, and where each begins.
+                    // This piece is joined to the last one if both have the same label, or if both are quotations:
+                    // their labels are not those apart from quotations. The placeholders of hidden pieces must not
+                    // show of how many quoted texts the hidden text consists, and where each begins.
                     Some((last_piece, (last_label, last_own_label)))
                         if *start > 0
                             && *last_own_label == own_label

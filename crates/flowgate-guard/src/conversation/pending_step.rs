@@ -1,6 +1,6 @@
 //! Owns the step in progress of a [conversation](super::Conversation): the view that the model was shown and has not
 //! answered yet. A step can rewrite a *draft*, a message that the model wrote with everything in view. This module then
-//! also owns the draft, because the conversation may accept it instead of the new message.
+//! also owns the draft, because the conversation may accept it instead of its rewrite.
 //!
 //! The conversation stores the view here when it shows it, and removes it when the model's message arrives. Invariant:
 //! a step is in progress exactly while there is a view. Whatever ends a turn clears the view and the draft.
@@ -15,7 +15,7 @@ pub(super) struct PendingStep {
     view: Option<View>,
     /// Whether the step is a draft that may be rewritten.
     is_draft: bool,
-    /// The draft that the step rewrites from a smaller view: the view of the draft, and its message.
+    /// The draft that the step rewrites from a view at a lower label: the view of the draft, and its message.
     rewritten: Option<(View, Completion)>,
 }
 
@@ -55,7 +55,8 @@ impl PendingStep {
         self.rewritten.take()
     }
 
-    /// Returns whether the next message of the model is accepted, and no other step replaces it.
+    /// Returns whether the next message of the model certainly becomes the step: it is no draft, which may have to be
+    /// rewritten, and it rewrites no draft, which may be accepted in its place.
     pub(super) fn is_final(&self) -> bool {
         !self.is_draft && self.rewritten.is_none()
     }

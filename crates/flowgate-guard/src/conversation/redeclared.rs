@@ -8,9 +8,10 @@
 //! replaces. [`Conversation::align_chat`] and the resumption of turns use this module before they compare a chat with
 //! the history.
 //!
-//! A missing declaration is read in two ways. If the caller sent the whole chat again, a message without a declaration
-//! counts as before, because many callers declare the provenance of new messages only. If the caller named the answer
-//! that it continues, it sends new messages only, so a missing declaration counts as for any new message.
+//! A missing declaration is read in two ways. If the caller sent the whole chat again, a message is not redeclared
+//! because its declaration is missing, since many callers declare the provenance of new messages only. If the caller
+//! named the answer that it continues, the messages after this answer are new. A part of them without a declaration is
+//! therefore distrusted, unless the operator trusts such parts of this client.
 //!
 //! [`Conversation::align_chat`]: super::Conversation::align_chat
 
@@ -28,8 +29,8 @@ use crate::history::{ClientProfile, History, MessageDigest, SentChat};
 pub(super) struct SentMessages<'c> {
     /// The digests of all messages.
     pub(super) digests: &'c [MessageDigest],
-    /// How many of the first messages are known by their positions, because the caller names the answer that it
-    /// continues; 0 if it sends its whole chat.
+    /// How many of the first messages are certainly those of the history, because the caller names the answer that it
+    /// continues; 0 if it names none.
     pub(super) certain: usize,
     /// The last messages, in full.
     pub(super) messages: &'c [Message],
@@ -55,19 +56,24 @@ impl<'c> SentMessages<'c> {
     }
 
     /// Returns the indices in the chat of the user's messages that have a distrusted part: a part that is declared as
-    /// anything but typed, or a part of a certainly new message that the settings of `client` distrust. Without
-    /// `client`, a part is distrusted only because of its declared provenance.
+    /// anything but typed or, in a message that is certainly new, a part that the operator's settings of `client` do
+    /// not trust. Messages are certainly new if they follow the answer that the caller names as the one that it
+    /// continues. Without `client`, a part is distrusted only because of its declared provenance.
     fn distrusted(&self, client: Option<&ClientProfile>) -> impl Iterator<Item = usize> {
         let messages = self.messages.iter().enumerate();
         messages.filter_map(move |(number, message)| {
             let Message::User(parts) = message else { return None };
             let index = self.offset() + number;
-            // The settings of the client count only for messages after the named answer: these are certainly new. In a
-            // chat that is sent as a whole, a part without a declaration counts as before.
-            let client = client.filter(|_| self.certain > 0 && index >= self.certain);
+            // The first `certain` messages end with the answer that the caller names; the messages after them are new.
+            // A caller that names none (`certain` is 0) may send old messages again without their declarations, so its
+            // messages are not distrusted because of the settings.
+            let is_certainly_new = self.certain > 0 && index >= self.certain;
+            let client = client.filter(|_| is_certainly_new);
             let is_distrusted = |(at, part): (usize, &Part)| match self.sources.of(number, at) {
                 // A declaration as anything but typed is believed of every client.
                 Some(source) if source != Source::Typed => true,
+                // A pinned part needs no declaration: the operator knows its text, and what fills its holes is labelled
+                // apart.
                 source => client.is_some_and(|client| !client.trusts(source) && !is_pinned(client, part)),
             };
             parts.iter().enumerate().any(is_distrusted).then_some(index)

@@ -104,9 +104,9 @@ fn is_respelled(recorded: &Map<String, Value>, sent: &Map<String, Value>, schema
     let default = |name: &str| schema?.get("properties")?.get(name)?.get("default");
     let has_all =
         recorded.iter().all(|(name, value)| sent.get(name).is_some_and(|sent| is_same_value(value, sent)));
-    let is_default =
+    let is_recorded_or_default =
         |(name, value): (&String, &Value)| recorded.contains_key(name) || default(name) == Some(value);
-    has_all && sent.iter().all(is_default)
+    has_all && sent.iter().all(is_recorded_or_default)
 }
 
 /// Returns whether two values differ only in their spelling: a number or a truth value may have been written as a text

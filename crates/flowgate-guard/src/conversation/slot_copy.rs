@@ -85,6 +85,7 @@ pub(super) fn written_argument(text: String, schema: &Value, name: &str) -> Valu
 
 /// Returns the JSON types that a schema accepts for an argument; `None` if it does not declare them.
 fn accepted_types<'s>(schema: &'s Value, name: &str) -> Option<Vec<&'s str>> {
+    // `true`: this is the schema of the argument itself, and not one in a choice of schemas.
     schema_types(schema.get("properties")?.get(name)?, true)
 }
 

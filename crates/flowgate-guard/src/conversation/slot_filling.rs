@@ -23,10 +23,11 @@ impl Conversation {
     pub(super) fn fill_next_slot(&mut self, mut filling: SlotFillState) -> Option<Need> {
         while let Some((argument, slot)) = filling.open.first().cloned() {
             let step = self.last_step()?;
-            // The regions that the slot names, with everything in them; what each of them contains; and the same as a
-            // text, with the name of the region.
+            // The nodes of the trace that the slot is filled from: the regions that it names, with everything in them.
             let mut regions = Vec::new();
+            // What each of the named regions contains, in their order.
             let mut texts = Vec::new();
+            // The same as a text, with the name of the region.
             let mut text_by_name: Vec<(String, String)> = Vec::new();
             let mut label = step.label;
             for name in &slot.names {
@@ -67,6 +68,7 @@ impl Conversation {
                 // Without an instruction for the filler, the slot receives a copy.
                 None => {
                     let value = match slot.template {
+                        // The model wrote the argument with placeholders in its texts, which the texts replace.
                         Some(mut written) => {
                             let text = |name: &str| {
                                 let named = text_by_name.iter().find(|(region, _)| region == name);
@@ -106,7 +108,8 @@ impl Conversation {
             && !filling.open.is_empty()
         {
             let (argument, _) = filling.open.remove(0);
-            // The filler is shown placeholders in the call, and may repeat them. Its own view hides no region (0).
+            // The filler is shown placeholders in the call, and may repeat them. Its own view hides no region (0), so
+            // only the full form, such as `[hidden h1]`, counts as a placeholder.
             let text = placeholder::neutralize(&completion.text, 0);
             let schema = self.tools.catalogue().schema_of(&filling.tool).unwrap_or(&Value::Null);
             let value = slot_copy::written_argument(text, schema, &argument);

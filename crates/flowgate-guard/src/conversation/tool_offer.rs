@@ -71,7 +71,7 @@ impl ToolOffer {
     /// Replaces the offer.
     ///
     /// # Errors
-    /// If the session has no room for the descriptions. The offer is then not recognized when it is repeated.
+    /// If the session has no room for the descriptions. The offer is then not recognised when it is repeated.
     pub(super) fn replace(
         &mut self,
         monitor: &mut Monitor,

@@ -128,10 +128,10 @@ pub struct TurnUsage {
     pub refused: usize,
     /// An upper bound on the bits of hidden text that an observer of the steps at the base label can learn:
     ///
-    /// * Each label chosen by a screener counts at most the logarithm of the number of labels, and so does each draft
-    ///   of the provenance method.
-    /// * Each draft of the cheapest-first method counts one, and so does each draft that is accepted because its
-    ///   rewrite made no call.
+    /// * Each label chosen by a screener counts at most the logarithm of the number of labels.
+    /// * Each draft of the provenance method counts the same, and one more if it is accepted because its rewrite made
+    ///   no call.
+    /// * Each draft of the cheapest-first method counts one.
     /// * Each filled slot of an argument that an endorsement is about counts the bits that the author of a hidden text
     ///   can choose in an endorsed value (the value as a whole if there is no bound), and one for whether the value is
     ///   endorsed.

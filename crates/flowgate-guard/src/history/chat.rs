@@ -135,7 +135,8 @@ impl<'m> SentChat<'m> {
         &self.all.digests
     }
 
-    /// Returns how many of the first messages are those of the session by their positions.
+    /// Returns how many of the first messages are certainly those of the session, because the client names the answer
+    /// that it continues; 0 if the client names none.
     pub(crate) fn certain_count(&self) -> usize {
         self.certain
     }

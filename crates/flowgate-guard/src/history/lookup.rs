@@ -90,7 +90,8 @@ impl<'c> QuotationLookup<'c> {
     }
 
     /// Returns whether the client's memory may lack labelled texts that these texts quote: it has forgotten some, or it
-    /// holds one of these texts as the user's own.
+    /// holds one of these texts as the user's own. It does not label the user's own words, even if a source repeats
+    /// them.
     pub(crate) fn is_incomplete_for(&self, texts: &[&str]) -> bool {
         self.client.quotations.has_forgotten() || self.client.quotations.has_user_text(texts)
     }

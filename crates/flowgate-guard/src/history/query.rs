@@ -18,7 +18,7 @@ use super::windows::{LEAST_ACROSS_BORDER, WindowFingerprint, marked_ranges};
 
 /// The longest text that is also compared with lines left out, in bytes of the normal form. A longer text is assumed
 /// not to consist of short lines.
-const MAX_LINES: usize = 1 << 18;
+const LONGEST_WITH_LINES: usize = 1 << 18;
 
 /// The characters of consecutive texts, all in the same reading: see `readings`.
 type ConsecutiveTexts = Arc<[Arc<Vec<SourceChar>>]>;
@@ -67,11 +67,12 @@ impl JoinedText {
             |run: usize| self.runs.get(run).map_or(self.normalized.bytes.len(), |(start, _)| *start);
         let (first, last) = (self.run_at(range.start), self.run_at(range.end.saturating_sub(1)));
         let Some((first, last)) = first.zip(last).filter(|(first, last)| first < last) else { return range };
-        let (border, is_whole) = (start_of(first + 1), range.start == start_of(first));
-        let start =
-            if is_whole || border - range.start >= LEAST_ACROSS_BORDER { range.start } else { border };
-        let (border, is_whole) = (start_of(last), range.end == start_of(last + 1));
-        let end = if is_whole || range.end - border >= LEAST_ACROSS_BORDER { range.end } else { border };
+        let (first_end, has_whole_first) = (start_of(first + 1), range.start == start_of(first));
+        let keeps_first = has_whole_first || first_end - range.start >= LEAST_ACROSS_BORDER;
+        let (last_start, has_whole_last) = (start_of(last), range.end == start_of(last + 1));
+        let keeps_last = has_whole_last || range.end - last_start >= LEAST_ACROSS_BORDER;
+        let start = if keeps_first { range.start } else { first_end };
+        let end = if keeps_last { range.end } else { last_start };
         start..end
     }
 
@@ -196,7 +197,7 @@ fn add_normalized(texts: &ConsecutiveTexts, has_lines: bool, normalized_texts: &
             }
         }
     }
-    if has_lines && alphanumeric.normalized.bytes.len() <= MAX_LINES {
+    if has_lines && alphanumeric.normalized.bytes.len() <= LONGEST_WITH_LINES {
         normalized_texts.extend(line_variants(&alphanumeric, &starts));
     }
     normalized_texts.extend([alphanumeric, symbols, invisible]);
@@ -294,12 +295,12 @@ fn prefix_stripped_variants(alphanumeric: &JoinedText, lines: &[Range<usize>]) -
 /// Returns the letters and digits of a remembered text without the prefixes and numbers of its lines, in up to two
 /// variants, because a client that quotes the text may strip these prefixes. Returns an empty list if fewer than half
 /// of the lines have a prefix or a number, if there is only one line, or if the letters and digits have more than
-/// [`MAX_LINES`] bytes.
+/// [`LONGEST_WITH_LINES`] bytes.
 pub(super) fn stripped_lines(chars: &Arc<Vec<SourceChar>>) -> Vec<Vec<u8>> {
     let texts: ConsecutiveTexts = Arc::new([Arc::clone(chars)]);
     let (alphanumeric, starts) = lines_of(&texts);
     // `starts` also has the end of the text, so two lines have three offsets.
-    if starts.len() < 3 || alphanumeric.normalized.bytes.len() > MAX_LINES {
+    if starts.len() < 3 || alphanumeric.normalized.bytes.len() > LONGEST_WITH_LINES {
         return Vec::new();
     }
     let lines: Vec<Range<usize>> = ranges(&starts);

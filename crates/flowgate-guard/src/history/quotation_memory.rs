@@ -225,7 +225,7 @@ impl QuotationMemory {
     /// Remembers a normalized text of the user, unless all windows of it are remembered as the user's own already. If
     /// the memory is stored (`new` is set), queues the text to be stored; the user's own text has no label.
     fn add_own_normalized(&mut self, normalized: &[u8]) {
-        if !windows(normalized).any(|window| !self.own.has(&window)) {
+        if windows(normalized).all(|window| self.own.has(&window)) {
             return;
         }
         self.own.add(normalized, self.source_room());
@@ -310,6 +310,7 @@ impl QuotationMemory {
             if *young >= room_of_source {
                 self.age_source(source);
             }
+            // Forgets the oldest windows of the largest sources until the rest fits into the room.
             while self.windows.len() > self.room && self.age_largest() {}
         }
         is_new
@@ -391,6 +392,7 @@ impl QuotationMemory {
                 if let Some(known) = self.sources.get_mut(source) {
                     known.windows = [0; 2];
                 }
+                // As above, the memory is known to be incomplete.
                 self.forgotten += 1;
                 if let Some(new) = &mut self.new {
                     new.texts.retain(|text| text.source != name);

@@ -262,7 +262,7 @@ fn decode_base64_run(run: &[(u8, SourceChar)]) -> Option<Vec<SourceChar>> {
             bytes.into_iter().take(four.len() * 6 / 8)
         })
         .collect();
-    // The decoded characters; `None` stands for bytes that are no character.
+    // The decoded characters; `None` for bytes that are no character, and for one that is not readable.
     let mut decoded: Vec<Option<SourceChar>> = Vec::with_capacity(bytes.len());
     let mut from = 0;
     for chunk in bytes.utf8_chunks() {

@@ -72,8 +72,9 @@ impl fmt::Debug for EstimatedMethod {
 }
 
 impl EstimatedMethod {
-    /// Creates the method. Of several labels, the first one that flows to the earliest of `preferred` is taken, and
-    /// otherwise the one with the fewest regions.
+    /// Creates the method. It tries the bounds of `preferred` in order, and takes the first label that the estimator
+    /// finds for a call and that flows to the bound. If no label flows to any bound, it takes the one with the fewest
+    /// regions.
     #[must_use]
     pub fn new(estimator: Arc<dyn LabelEstimator>, preferred: Vec<Label>) -> Self {
         Self { estimator, preferred }
@@ -136,6 +137,7 @@ impl AttributionSession for EstimatedSession {
             documents: seen.iter().map(|(.., document)| document.clone()).collect(),
             // The line break keeps a token from spanning the end of the question.
             question: "The call that the agent makes next:\n".to_owned(),
+            // The question is a constant, so it has the least label.
             question_label: Label::BOTTOM,
         };
         let completion = json!({"tool": call.tool.name, "arguments": arguments}).to_string();
@@ -144,7 +146,8 @@ impl AttributionSession for EstimatedSession {
             .into_iter()
             .filter_map(|document| seen.get(document).map(|(event, node, _)| (*event, *node)))
             .collect();
-        // The method estimates the call as a whole: the decision and each argument depend on the same regions.
+        // The method estimates the call as a whole: the decision and each argument depend on the same regions. It hides
+        // no region from the model (`hidden`).
         let dependency = || CallDependency::Regions(regions.clone());
         let arguments = arguments.iter().map(|(name, _)| (name.clone(), dependency())).collect();
         Attribution { method, decision: dependency(), arguments, hidden: 0 }

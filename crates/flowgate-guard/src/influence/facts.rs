@@ -84,6 +84,7 @@ pub(crate) fn stated_values(text: &str) -> Vec<StatedValue> {
             let before = index.checked_sub(1).and_then(at).and_then(|(word, _)| day_of_month(word));
             let after = at(index + 1).and_then(|(word, _)| day_of_month(word));
             let year_of = |index: usize| at(index).and_then(|(word, _)| year(word));
+            // If both neighbours can be the day, the one after the month is taken.
             if let Some(day) = after {
                 facts.push(StatedValue::Date { year: year_of(index + 2), month, day });
             } else if let Some(day) = before {
@@ -145,9 +146,9 @@ fn day_of_month(word: &str) -> Option<u8> {
     parse_in_range(digits, 1, 31)
 }
 
-/// Parses a time of day that begins with `word`: `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`. `minute` is the next word
-/// if a colon precedes it; `next` and `after` are the next two words, which may be `am` or `pm`. `None` if no time
-/// begins there.
+/// Parses a time of day that begins with `word`: `12:00`, `2:30 pm`, `2 pm`, `2pm`, `noon`. `next` and `after` are the
+/// next two words, and `minute` is `next` if a colon precedes it. `am` or `pm` may be `next` or, after a minute,
+/// `after`. `None` if no time begins there.
 fn parse_time(
     word: &str,
     minute: Option<&str>,

@@ -66,6 +66,7 @@ impl RegionIndex {
             EventBody::Message(message)
                 if matches!(message.role.as_str(), "user" | "system" | "developer") =>
             {
+                // Node 0 is the root of the event's value.
                 let content = event.document.key(0, "content");
                 self.instructions.extend(content.map(|node| (id, node)));
             }
@@ -94,7 +95,7 @@ impl RegionIndex {
         let text_id = self.texts.len();
         for fact in stated_values(&text.to_lowercase()) {
             let text_ids = self.facts.entry(fact).or_default();
-            // This text has the greatest number, so it is the last one if the value occurred in it before.
+            // This text has the greatest index, so it is the last one if the value occurred in it before.
             if text_ids.last() != Some(&text_id) {
                 text_ids.push(text_id);
             }
@@ -176,10 +177,12 @@ impl RegionIndex {
         if !(2..=MAX_TEXT_PARTS).contains(&parts.len()) {
             return ValueOrigin::DerivedValue;
         }
+        // The order of the set is random, and that of the result must not be.
         let mut parts: Vec<&str> = parts.into_iter().collect();
         parts.sort_unstable();
         combine_origins(parts.iter().map(|part| {
             match words(part).is_empty() {
+                // A part of signs alone, such as a line of dashes, only divides the text.
                 true => ValueOrigin::Empty,
                 false => self
                     .find_phrase(trace, part, usable)
@@ -390,6 +393,7 @@ fn extends_left(before: &str, kind: &PhraseKind) -> bool {
         (Some(c), PhraseKind::Address) => {
             // A bracket or a quote opens something only if it is not itself part of a longer address.
             let opens = |c: Option<char>| c.is_none_or(|c| c.is_whitespace() || "]([{<\"'`,;:|".contains(c));
+            // White space, a separator, and a bracket or a quote that opens something are no part of the address.
             !(c.is_whitespace() || (",;:|".contains(c)) || ("<([{\"'`".contains(c) && opens(left.next())))
         }
         (Some(c), _) if c.is_alphanumeric() => true,

@@ -53,6 +53,7 @@ impl LabelEstimator for KnnEstimator {
         let datastore = Datastore::new(&*self.states, layer, &texts)?;
         let prompt = asked.context.question.as_str();
         let tokens = block_on(self.scores.score(prompt, asked.call))?;
+        // `score` scores every token of the call, so the scoring did not stop early.
         let score = Score { tokens, is_stopped: false };
         let answer =
             KnnAnswer::new(&*self.states, layer, &datastore, (prompt, asked.call), &score, self.parameters)?;

@@ -1,6 +1,6 @@
-//! Implements the estimator `lambda`: finds labels each of which suffices: the text of the regions at or below it
-//! alone makes the call nearly as probable as the text of all regions does (Permissive Information-Flow Analysis,
-//! section 3). [`super::estimated`] makes an influence method of it.
+//! Implements the estimator `lambda`. It finds labels each of which suffices for a call: the text of the regions at or
+//! below the label alone makes the call nearly as probable as the text of all regions does (Permissive Information-Flow
+//! Analysis, section 3). [`super::estimated`] makes an influence method of it.
 
 use std::fmt;
 use std::sync::Arc;

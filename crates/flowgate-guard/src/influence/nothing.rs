@@ -5,9 +5,10 @@
 //! Of the methods that ask no questions, this one is the safest and the least useful. Its guarantee (no text above the
 //! label of the instructions influences the call) holds if the model is shown only what this method leaves visible.
 //! A recorded call was generated from the full context, so on a log the method estimates whether the model *could* have
-//! written the call without the hidden regions. The model could not if only hidden regions state a value of the call;
-//! then the call is denied. A value that no region states counts as the model's own, and depends on the messages of the
-//! user and the operator.
+//! written the call without the hidden regions. The model could not if a value of the call is found only when the
+//! hidden regions are searched as well, or if a value that is found nowhere contains a code or an address of a hidden
+//! region; then the call is denied. Any other value that is found nowhere counts as the model's own, and depends on the
+//! messages of the user and the operator.
 
 use flowgate::label::Label;
 use flowgate::monitor::{Attribution, CallDependency};
@@ -47,10 +48,11 @@ impl AttributionSession for NothingSession {
         self.index.add(trace, event);
     }
 
-    /// Attributes each argument to the visible regions that state its value, and the decision to the messages of
-    /// the user and the operator. A value that no region states is attributed to these messages as well. A value
-    /// that is stated, in whole or in part, only by hidden regions is attributed to [`CallDependency::Hidden`],
-    /// which denies the call. An entry that is no call or does not fit the trace depends on everything.
+    /// Attributes each argument to the visible regions that state its value, and the decision to the messages of the
+    /// user and the operator. A value that is found only when the hidden regions are searched as well is attributed to
+    /// [`CallDependency::Hidden`], which denies the call; so is a value that is found nowhere but contains a code or an
+    /// address of a hidden region. Any other value that is found nowhere is attributed to the messages of the user and
+    /// the operator. An entry that is no call or does not fit the trace depends on everything.
     fn attribute(&mut self, trace: &Trace, entry: &TraceEntry) -> Attribution {
         let (EventBody::Call(call), Ok(position)) = (&entry.body, trace.position_of(entry)) else {
             return Attribution { method: "nothing", ..Attribution::everything() };
@@ -77,6 +79,7 @@ impl AttributionSession for NothingSession {
                 ValueOrigin::DerivedValue => match self.index.find(trace, value, &seen) {
                     // Found only now that hidden regions are searched as well.
                     ValueOrigin::In(_) => CallDependency::Hidden,
+                    // Found nowhere as a whole, but a code or an address in it occurs in a hidden region.
                     _ if self.index.quotes(trace, value, &hidden_only) => CallDependency::Hidden,
                     // No region is known to state the value: the model wrote it from what is visible.
                     ValueOrigin::Empty | ValueOrigin::DerivedValue => {

@@ -107,14 +107,17 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
         let is_plain = match c {
             // A letter may not complete an entity such as `&amp`.
             'A'..='Z' | 'a'..='z' | '0'..='9' => before != '&' || !begins_entity(rest),
+            // The percent sign of an escape stays, so that the byte is not encoded twice.
             '%' => begins_with_hex_byte(after),
             // Two slashes can begin an address without a scheme.
             '/' => before != '/',
             // Some renderers could take the text around this dot for a host name.
             '.' if part != UrlPart::Path => is_between && !ends_name(after),
+            // Between letters or digits, these are neither emphasis nor the punctuation after an address.
             '.' | '-' | '_' | '+' => is_between,
             // Two equal signs mark highlighted text in an extension of Markdown.
             '=' => part == UrlPart::Query && before != '=',
+            // An ampersand stays only where it separates parameters of a query: before a letter, a digit or an escape.
             '&' => {
                 part == UrlPart::Query
                     && (next.is_ascii_alphanumeric()
@@ -149,6 +152,7 @@ fn begins_with_hex_byte(after: &str) -> bool {
 
 /// Returns whether an ampersand before this text begins an HTML entity.
 fn begins_entity(rest: &str) -> bool {
+    // No name in `ENTITIES` is longer than 8 characters.
     let head: String = rest.chars().take(8).collect::<String>().to_ascii_lowercase();
     ENTITIES.iter().any(|name| head.starts_with(name))
 }

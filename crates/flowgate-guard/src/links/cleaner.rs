@@ -23,7 +23,8 @@ pub struct Cleaner {
     /// The number of bytes of `pending` that were searched for the end of the segment.
     searched: usize,
     writer: CleanedTextWriter,
-    /// The previous visible character, folded, inside a segment that is too long; `None` outside of one.
+    /// Inside a segment that is too long, the previous visible character in its normal form (NFKC); `None` outside of
+    /// such a segment.
     long: Option<char>,
     /// Whether the last segment was two dots, on the same line: they open a construct of reStructuredText.
     is_after_dots: bool,
@@ -83,6 +84,8 @@ impl Cleaner {
                 self.long = None;
                 // Two dots begin a construct of reStructuredText only on their own line.
                 self.is_after_dots &= c != '\n';
+                // A renderer may drop any other control character and join the segments around it, so a space takes its
+                // place.
                 let is_plain_space = !c.is_control() || matches!(c, '\n' | '\r' | '\t');
                 self.writer.push(if is_plain_space { c } else { ' ' });
                 at += c.len_utf8();
@@ -110,6 +113,7 @@ impl Cleaner {
                 self.searched = pending.len();
                 break;
             };
+            // `None`: whether the segment begins a link of the guard depends on later pieces.
             let Some(end) = link_end(rest, end, is_last) else { break };
             let segment = rest.get(..end).unwrap_or_default();
             let around = (after_segment(rest, end), self.is_after_dots);

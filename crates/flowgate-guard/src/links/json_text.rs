@@ -19,7 +19,8 @@ pub(super) struct CleanedText {
     pub(super) text: String,
     /// The addresses that were refused, and the characters of links and markup (such as `](`) that were broken apart.
     pub(super) refused: Vec<String>,
-    /// Whether an address was permitted.
+    /// Whether an address was judged and permitted, so that white space must follow the text. False where the policy
+    /// permits every address.
     pub(super) has_address: bool,
 }
 
@@ -97,6 +98,7 @@ fn decode_escapes(text: &str) -> String {
         decoded.push_str(before);
         let length = escape_length(escape);
         let (escape, after) = escape.split_at(length);
+        // `None` for a backslash alone, and for half of a surrogate pair: both stay as they are.
         let string: Option<String> = serde_json::from_str(&format!("\"{escape}\"")).ok();
         decoded.push_str(string.as_deref().unwrap_or(escape));
         rest = after;

@@ -35,11 +35,15 @@ pub(super) fn break_position(chars: &[char], index: usize, is_after_dots: bool) 
     // breaks it.
     let is_broken = match at(index)? {
         '\\' => is_command(chars, index) || is_escape(chars, index),
+        // `.. image::` or `image::`.
         ':' if next == Some(':') => is_after_dots || MACROS.contains(&word_before(chars, index).as_str()),
         '=' => return is_attribute(&word_before(chars, index)).then_some(index),
         '(' => return is_css_url_function(&word_before(chars, index)).then_some(index),
+        // The end of `` `text <address>`_ ``: `chars` leaves out the backtick between the two signs.
         '>' => next == Some('_'),
+        // `.. _name:`, or a segment that is `__` alone.
         '_' if index == 0 && next.is_some() => is_after_dots || chars == ['_', '_'],
+        // `.. |name|`.
         '|' if index == 0 && next.is_some() => is_after_dots,
         _ => false,
     };
@@ -57,7 +61,8 @@ fn is_css_url_function(word: &str) -> bool {
     word == "url" || word.ends_with("image-set")
 }
 
-/// Returns the word that ends before a character, in lower case, cut to the length of the longest known word.
+/// Returns the word that ends before the character at `end`, in lower case. Of a longer word, only the last 24
+/// characters are returned: no known word has more.
 fn word_before(chars: &[char], end: usize) -> String {
     const LONGEST: usize = 24;
     let before = chars.get(..end).unwrap_or_default().iter().rev();
@@ -71,7 +76,7 @@ fn is_command(chars: &[char], backslash: usize) -> bool {
     // No command has more than 24 characters.
     let word: String = following.iter().take(24).take_while(|c| c.is_ascii_alphabetic()).collect();
     let after = following.get(word.len()).copied();
-    // An argument, an option, a star or another command follows, or nothing.
+    // An argument, an option, a star or another command follows, or the segment ends.
     COMMANDS.contains(&word.as_str()) && after.is_none_or(|c| matches!(c, '{' | '[' | '*' | '\\'))
 }
 

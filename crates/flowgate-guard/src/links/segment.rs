@@ -358,13 +358,12 @@ impl SegmentReader<'_, '_> {
         let word = self.text.slice(index - length, index);
         let word = word.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
         // The same word without the marks of Markdown extensions (`^`, `=`, `+`, `|`), which some renderers drop.
-        let without_emphasis = before.iter().rev().take(LONGEST_SCHEME);
-        let without_emphasis: String = without_emphasis
+        let backward = before.iter().rev().take(LONGEST_SCHEME);
+        let reversed_word: String = backward
             .take_while(|c| is_part(**c) || markup::is_mark(**c))
             .filter(|c| !markup::is_mark(**c))
             .collect();
-        let joined: String =
-            without_emphasis.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
+        let joined: String = reversed_word.chars().rev().skip_while(|c| !c.is_ascii_alphabetic()).collect();
         // A known scheme may also follow other text after a dot, a plus sign or a hyphen.
         let ends_in_scheme =
             |word: &str| word.rsplit(['.', '+', '-']).next().is_some_and(host_names::is_scheme);
@@ -453,7 +452,8 @@ impl SegmentReader<'_, '_> {
             let mut end = to + usize::from(has_angle);
             let is_closed = !has_angle || self.text.char_at(to) == Some('>');
             end += usize::from(self.text.char_at(end) == Some(' '));
-            // Some renderers end an address at the bracket alone, whatever precedes it.
+            // Nothing that a renderer may drop is between the last character of the address and the `)`: some renderers
+            // end an address only at the `)`, and would take it for a part of the address.
             let has_plain_end = (to.max(1) - 1..end).all(|index| self.text.is_adjacent(index));
             let is_link = is_closed
                 && has_plain_end

@@ -103,6 +103,8 @@ impl SegmentText<'_> {
         let mut open = Vec::new();
         let mut end = start;
         while let Some(c) = self.char_at(end) {
+            // `chars` leaves out emphasis signs: one that the source has directly before this character ends the
+            // address.
             if end > start && self.has_emphasis_before(end) {
                 break;
             }
@@ -121,8 +123,8 @@ impl SegmentText<'_> {
 
     /// Returns the end of an address without the punctuation at its end.
     pub(super) fn trimmed_end(&self, start: usize, end: usize) -> usize {
-        let is_end = |index: &usize| !self.char_at(*index).is_some_and(|c| ".,;:!?*_~'-".contains(c));
-        (start..end).rev().find(is_end).map_or(start, |last| last + 1)
+        let is_in_address = |index: &usize| !self.char_at(*index).is_some_and(|c| ".,;:!?*_~'-".contains(c));
+        (start..end).rev().find(is_in_address).map_or(start, |last| last + 1)
     }
 
     /// Returns whether a slash or backslash directly follows a character in the source, even a backslash that is the
@@ -133,8 +135,8 @@ impl SegmentText<'_> {
         rest.find(|c| !is_transparent(*c)).is_some_and(|c| matches!(c, '/' | '\\'))
     }
 
-    /// Returns whether the characters `index` and `index + 1` of the plain text also follow each other directly in the
-    /// Markdown, with no markup between them.
+    /// Returns whether the characters at `index` and `index + 1` also follow each other directly in the source, with
+    /// nothing between them that a renderer may drop, such as an emphasis sign.
     pub(super) fn is_adjacent(&self, index: usize) -> bool {
         match (self.plain.get(index), self.plain.get(index + 1)) {
             (Some(first), Some(second)) => first.end == second.start,
@@ -161,12 +163,12 @@ impl SegmentText<'_> {
             count += usize::from(!markup::is_mark(c));
         }
         let is_word = !self.char_before(start).is_some_and(|c| c.is_ascii_alphanumeric());
-        // Markup before the `www` also separates it from the word before.
+        // Markup before the `www` also separates it from the word before. If there is such a word, `start` is above 0.
         count == 3 && (is_word || !self.is_adjacent(start - 1))
     }
 
-    /// Returns whether the ampersand at this index begins an HTML entity: a number after `#`, or a name of at most 32
-    /// characters and a semicolon.
+    /// Returns whether the ampersand at this index can begin an HTML entity: a `#` follows, as before a number, or a
+    /// name of at most 32 characters and a semicolon.
     pub(super) fn begins_entity(&self, index: usize) -> bool {
         let end = self.run_end(index + 1, |c| c.is_ascii_alphanumeric());
         self.char_at(index + 1) == Some('#')

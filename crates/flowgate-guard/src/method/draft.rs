@@ -1,10 +1,10 @@
 //! Defines drafts. A *draft* is a message that the model writes with everything in view; the method then accepts it, or
-//! has the step rewritten from a smaller view. The methods [`cheapest_first`](super::cheapest_first) and
+//! has the step rewritten from a view at a lower label. The methods [`cheapest_first`](super::cheapest_first) and
 //! [`provenance`](super::provenance) work in this way.
 //!
 //! A conversation asks the [`DraftJudge`] of its method about each draft, before any call of the draft is judged or
-//! runs. A draft that is rewritten has one effect only: it determines the label of the smaller view. This choice can
-//! reveal bits of hidden text, which are counted. Methods with drafts therefore give the same guarantee as
+//! runs. A draft that is rewritten has one effect only: it determines the label of the view for the rewrite. This
+//! choice can reveal bits of hidden text, which are counted. Methods with drafts therefore give the same guarantee as
 //! [screeners](crate::screener).
 
 use std::fmt::Debug;

@@ -153,7 +153,7 @@ impl CallWithSlots<'_> {
             self.call.endorsed.contains(&argument.name)
                 // The content of a slot that the draft itself has left open is not known yet.
                 && !values.get(&argument.name).is_some_and(slot::has_slot)
-                // The conversation would refuse the call for such a reason, without a question to a person.
+                // For a reason about this argument, the conversation would refuse the call without asking a person.
                 && judgement.reasons.iter().any(|reason| reason.is_about_argument(&argument.name))
         };
         open.iter().filter(is_unfit).fold(Label::BOTTOM, |joined, argument| joined.join(&argument.label))

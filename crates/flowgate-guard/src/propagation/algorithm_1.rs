@@ -51,6 +51,7 @@ fn visit<E>(
                 if is_similar(child)? { Some(visit(span, child, is_similar, visited)?) } else { None };
             visited.insert(child, below);
         }
+        // The set of the child, if the child is similar; a child that is not similar has none (`None`).
         found.extend(visited.get(&child).into_iter().flatten().flatten().copied());
     }
     if found.is_empty() {

@@ -1,6 +1,7 @@
-//! Finds the labels whose documents are sufficient for an answer, by scoring the answer with a model. The searches do
-//! no I/O themselves: this module drives them up to a number of tests, and applies the prunings that the options ask
-//! for. [`Propagator`](super::wrapper::Propagator), the influence method `lambda` and the benchmarks call it.
+//! Finds the labels whose documents are sufficient for an answer, by scoring the answer with a model. A label search
+//! ([`LabelSearch`]) does no I/O itself: it names the labels to test. This module tests each with the model, as long as
+//! the budget of the options lasts, and prunes the result if the options ask for it.
+//! [`Propagator`](super::wrapper::Propagator), the influence method `lambda` and the benchmarks call this module.
 
 use std::collections::BTreeMap;
 
@@ -125,6 +126,7 @@ async fn search_goal(
     most: f64,
     found: SimilarLabels,
 ) -> Result<SimilarLabels, Error> {
+    // One further test scores the goal itself.
     let Some(budget) = options.budget.checked_sub(found.tests + 1) else {
         return Ok(SimilarLabels { is_complete: false, ..found });
     };

@@ -68,14 +68,14 @@ pub fn introspection_request(
 #[must_use]
 pub fn parse_introspection(answer: &str, span: &LabelSpan) -> Option<Vec<SpanElement>> {
     let line = answer.lines().rev().find_map(|line| line.trim().strip_prefix(NEEDED))?.trim();
-    let documents = span.documents(span.top()).len();
+    let document_count = span.documents(span.top()).len();
     if line.trim_end_matches('.').eq_ignore_ascii_case("none") {
         return Some(vec![span.bottom()]);
     }
     // The prompt numbers documents from 1.
     let index = |word: &str| {
         let number: usize = word.trim_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
-        (1..=documents).contains(&number).then(|| number - 1)
+        (1..=document_count).contains(&number).then(|| number - 1)
     };
     let set = |text: &str| -> Option<SpanElement> {
         let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());

@@ -47,7 +47,7 @@ pub struct ScoringTask<'a> {
     pub utility: &'a dyn Utility,
     /// The question and its documents.
     pub context: &'a LabelledContext,
-    /// The completion y.
+    /// The completion that is scored (y in the paper).
     pub completion: &'a str,
     /// Counts tokens.
     pub count: &'a TokenCount<'a>,
@@ -149,7 +149,7 @@ impl<'a> ContextScorer<'a> {
         // The utility of an element whose scoring stopped early is below the stored bound, so it is also below any
         // `least` that is not lower than this bound.
         let is_known = |e: &SpanElement| {
-            self.utilities.contains_key(e) || self.below.get(e).is_some_and(|above| *above <= least)
+            self.utilities.contains_key(e) || self.below.get(e).is_some_and(|bound| *bound <= least)
         };
         let unknown: Vec<_> = elements.iter().filter(|e| !is_known(e)).copied().collect();
         self.score(&unknown, Some(least)).await?;

@@ -7,7 +7,8 @@
 //! equal calls of the rest of the run.
 //!
 //! The result shows which recorded calls a method of conversations makes possible, and which of them are permitted
-//! without a question. It does not show what a real model would have done with the smaller view: the loop is open.
+//! without a question. It does not show what a real model would have done with views that hide regions: the loop is
+//! open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -137,6 +138,7 @@ impl<'r> Replay<'r> {
                 EventBody::Message(message) if message.role == "user" => {
                     let _is_reported = self.conversation.add_user_message(message.content.clone());
                     self.model.begin_turn();
+                    // The message begins a turn, so a need that was reported before no longer applies.
                     self.pending = None;
                 }
                 EventBody::Message(message) if message.role != "assistant" => {

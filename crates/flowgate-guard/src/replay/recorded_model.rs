@@ -163,7 +163,8 @@ impl<'r> ReplayDouble<'r> {
                 && call.arguments.as_ref().is_ok_and(|all| all.get(argument).is_some_and(is_scalar))
                 && schema.is_some_and(|schema| schema.to_string().contains("\"$slot\""))
         };
-        // If this call needs no level above the base label, the double leaves the level that an earlier call needed.
+        // If this call needs no level above the base label, the double leaves the level that an earlier call needed. If
+        // the double has looked for this call already (`access` is not `Shown`), the call needs the level.
         if self.access == CallAccess::Shown && self.levels > 0 {
             let base = conversation.view_at(*conversation.base_label());
             let is_available = |(argument, need): &(Option<String>, PartNeed)| {
@@ -393,6 +394,7 @@ fn look_completion(mut regions: Vec<String>) -> Completion {
     regions.truncate(MAX_NAMES);
     let mut arguments = Map::new();
     arguments.insert("regions".to_owned(), regions.into());
+    // After the look, the level below continues: later calls may not need the regions.
     arguments.insert("then_return".to_owned(), true.into());
     call_completion(LOOK, arguments)
 }

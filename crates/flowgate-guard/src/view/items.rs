@@ -21,8 +21,8 @@ use crate::redact::HiddenRegions;
 #[derive(Debug, Default)]
 pub(crate) struct ConversationItems {
     all: Vec<ConversationItem>,
-    /// The indices of the steps. A caller can send any number of messages, and each answer among them is looked up in
-    /// the steps.
+    /// The indices of the steps. Each answer that a caller sends is looked up in the steps; with this list, the search
+    /// does not visit the messages, of which there can be any number.
     steps: Vec<usize>,
     /// The last view, while it is valid.
     cached: Option<CachedView>,

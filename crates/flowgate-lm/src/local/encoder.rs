@@ -113,12 +113,14 @@ struct Norm {
 struct Tensors<'a> {
     folder: &'a SafetensorsFolder,
     device: &'a Device,
+    /// The constant of the normalisations, which avoids a division by 0.
     epsilon: f32,
 }
 
 type Loaded<T> = std::result::Result<T, LoadError>;
 
 impl Tensors<'_> {
+    /// Reads the tensor `name`. Fails if it is missing or its shape is not `shape`.
     fn get(&self, name: &str, shape: &[usize]) -> Loaded<Tensor> {
         self.folder.tensor(name, shape, self.device)
     }

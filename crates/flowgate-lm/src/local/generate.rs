@@ -115,6 +115,7 @@ impl LocalModel {
                 }
                 send_text(&filter.take_text(held_back), &mut text, listener)?;
             }
+            // A listener that is not ready for more text delays the generation of the next token.
             listener.ready().await;
             // After the last token, no logits are needed.
             if count < limit {

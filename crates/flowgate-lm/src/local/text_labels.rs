@@ -157,9 +157,9 @@ impl TextLabelModel for LocalTextClassifier {
 /// Returns the labels of a configuration, in the order of their numbers. Fails if the numbers do not run from 0 on
 /// without a gap, or if there are too many labels.
 fn labels(config: &Map<String, Value>) -> Result<Vec<String>, String> {
-    let form = "expected `id2label`, an object with a text for each number from 0 on; use a model for sequence \
+    let malformed = "expected `id2label`, an object with a text for each number from 0 on; use a model for sequence \
         classification";
-    let names = config.get("id2label").and_then(Value::as_object).ok_or(form)?;
+    let names = config.get("id2label").and_then(Value::as_object).ok_or(malformed)?;
     if names.is_empty() || names.len() > MAX_LABELS {
         return Err(format!(
             "`id2label` has {} labels; use a model with 1 to {MAX_LABELS} labels",
@@ -167,7 +167,7 @@ fn labels(config: &Map<String, Value>) -> Result<Vec<String>, String> {
         ));
     }
     let label = |number: usize| names.get(&number.to_string()).and_then(Value::as_str).map(str::to_owned);
-    (0..names.len()).map(label).collect::<Option<Vec<String>>>().ok_or_else(|| form.to_owned())
+    (0..names.len()).map(label).collect::<Option<Vec<String>>>().ok_or_else(|| malformed.to_owned())
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ impl TextTokenizer {
             LoadError::new(path, format!("the tokenizer cannot be loaded: {error}; {advice}"))
         })?;
         // The ids may have gaps, so the count is one more than the largest id and not the number of entries.
+        // `true`: the vocabulary includes the added tokens.
         let ids = tokenizer.get_vocab(true);
         let token_count =
             ids.values().max().map_or(0, |&id| usize::try_from(id).unwrap_or(usize::MAX).saturating_add(1));
@@ -176,12 +177,14 @@ impl TextTokenizer {
     /// Returns a function to which the caller passes the tokens of a text one by one. The function returns the
     /// characters that the token completes, or `None` if it completes none.
     pub(super) fn stream(&self) -> impl FnMut(u32) -> Result<Option<String>, Error> + Send + '_ {
+        // `false`: the text of special tokens is returned as well.
         let mut stream = self.tokenizer.decode_stream(false);
         move |token| stream.step(token).map_err(failed)
     }
 
     /// Returns the text of tokens, special ones included.
     pub(super) fn decode(&self, ids: &[u32]) -> Result<String, Error> {
+        // `false`: special tokens are not skipped.
         self.tokenizer.decode(ids, false).map_err(failed)
     }
 }

@@ -43,11 +43,10 @@ impl ScriptedReply {
 pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (heard, hears) = channel();
+    let (request_sender, requests) = channel();
     std::thread::spawn(move || {
         // Stalled connections stay open until the server ends.
         let mut open = Vec::new();
-        let replies: Vec<ScriptedReply> = replies;
         let mut left = replies.into_iter();
         let Some(mut reply) = left.next() else { return };
         loop {
@@ -57,7 +56,7 @@ pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, S
             let mut buffer = [0_u8; 4096];
             // Reads until the request has as many bytes as its `content-length` states: its head and its body. If the
             // connection ends earlier, what was read counts as the head.
-            let said = loop {
+            let request = loop {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 // A client that speaks TLS waits for an answer in TLS.
                 if bytes.first() == Some(&TLS_HANDSHAKE) {
@@ -77,7 +76,7 @@ pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, S
                 }
             };
             // Errors are ignored: the test may not read the requests, and the client may have closed the connection.
-            let _ = heard.send(said);
+            let _ = request_sender.send(request);
             match &reply {
                 ScriptedReply::Say(text) => drop(stream.write_all(text.as_bytes())),
                 ScriptedReply::Stall(text) => {
@@ -96,5 +95,5 @@ pub(super) fn serve(replies: Vec<ScriptedReply>) -> (String, Receiver<(String, S
             std::thread::park();
         }
     });
-    (format!("http://{address}/v1"), hears)
+    (format!("http://{address}/v1"), requests)
 }

@@ -83,11 +83,13 @@ pub(super) static FORM: Form = Form {
     objects: OBJECTS,
     path: |model, stream| Cow::Owned(target::path(model, stream)),
     unsupported_feature: |_| None,
+    // `_`: the address says whether the answer is streamed, and the body does not.
     encode_request: |request, model, _| encode_request(request, model),
     decode_request,
     encode_response,
     decode_response,
     is_response: |value| value.get("candidates").is_some(),
+    // `_`: every stream of this format reports the token usage, so the caller cannot choose.
     encode_stream: |completion, pieces, head, (_, order)| encode_stream(completion, pieces, head, order),
     decoder: || Box::new(StreamDecoder::default()),
     encode_error,

@@ -93,6 +93,7 @@ pub(super) static FORM: Form = Form {
     is_response: |value| {
         value.get("stop_reason").is_some() || value.get("type").is_some_and(|kind| kind == "message")
     },
+    // `_`: every stream of this format reports the token usage, so the caller cannot choose.
     encode_stream: |completion, pieces, head, (_, order)| encode_stream(completion, pieces, head, order),
     decoder: || Box::new(StreamDecoder::default()),
     encode_error,

@@ -129,7 +129,7 @@ pub(super) fn declare(api: Api, wanted: &ProviderToolUse, body: &mut Value) -> b
     let declared = form.and_then(|form| Some((form, (form.declare)(wanted)?)));
     let Some((form, declaration)) = declared else { return false };
     put(body, "tools", json!([declaration]));
-    // The constants are valid JSON.
+    // `choice` is a constant of the format that is valid JSON, so the parser does not fail.
     if let Some(choice) = form.choice.and_then(|choice| serde_json::from_str::<Value>(choice).ok()) {
         put(body, "tool_choice", choice);
     }
@@ -166,6 +166,7 @@ pub(super) fn decode_answer(api: Api, mut body: Value) -> Result<Completion, Err
         Stop::Refused => {
             return Err(Error::ToolFailed("the provider refused to answer; ask for something else"));
         }
+        // `Stop::Calls` was refused above.
         Stop::End | Stop::Calls => {}
     }
     if results == 0 {

@@ -78,6 +78,7 @@ pub(super) static FORM: Form = Form {
     encode_response,
     decode_response,
     is_response: |value| value.get("output").is_some(),
+    // `_`: every stream of this format reports the token usage, so the caller cannot choose.
     encode_stream: |completion, pieces, head, (_, order)| encode_stream(completion, pieces, head, order),
     decoder: || Box::new(StreamDecoder::default()),
     encode_error: encode_openai_error,

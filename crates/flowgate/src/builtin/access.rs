@@ -29,7 +29,7 @@ fn should_allow(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Va
     });
     evaluator.spend(roles.len())?;
     let is_granted = |role: &Value| {
-        field(&grants, role).and_then(|scopes| field(&scopes, &scope)).is_some_and(|g| g.is_true())
+        field(&grants, role).and_then(|scopes| field(&scopes, &scope)).is_some_and(|grant| grant.is_true())
     };
     Ok(Value::Bool(roles.iter().any(is_granted)))
 }

@@ -210,7 +210,8 @@ fn semgrep(evaluator: &mut Evaluator<'_>, arguments: &[Value]) -> Result<Value> 
         "bash" | "sh" | "shell" => false,
         _ => {
             return type_error(
-                "the argument `lang` is neither \"python\" nor \"bash\"; write one of the two".to_owned(),
+                "the argument `lang` of `semgrep` is neither \"python\" nor \"bash\"; write one of the two"
+                    .to_owned(),
             );
         }
     };
@@ -250,7 +251,7 @@ mod tests {
             check(
                 "semgrep",
                 arguments,
-                "the argument `lang` is neither \"python\" nor \"bash\"; write one of the two",
+                "the argument `lang` of `semgrep` is neither \"python\" nor \"bash\"; write one of the two",
             );
         }
         check("semgrep", r#"[], "bash""#, "[]");

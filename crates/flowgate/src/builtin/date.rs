@@ -68,8 +68,9 @@ pub(crate) fn seconds(text: &str) -> Option<i64> {
         None => (0, 0, None),
     };
     // The algorithm is Howard Hinnant's `days_from_civil`. Its years begin in March, so that a leap day is the last day
-    // of a year. It groups years in eras of 400 years, which all have the same number of days. 719 468 days precede
-    // 1970. With the months counted from March, `(153 * month + 2) / 5` days of the year precede a month.
+    // of a year. It groups years in eras of 400 years, which all have the same number of days. 719 468 days lie between
+    // 1 March of the year 0 and 1970. With the months counted from March, `(153 * month + 2) / 5` days of the year
+    // precede a month.
     let year = i64::from(year) - i64::from(month <= 2);
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);

@@ -293,7 +293,8 @@ pub(super) fn dict<const N: usize>(entries: [(&str, Value); N]) -> Value {
 
 /// Implements `fuzzy_contains`: returns whether a text of the first argument contains the second argument up to some
 /// differing characters. The third argument is a threshold, by default 0.8: at most the fraction `1 - threshold` of the
-/// second argument's characters may differ, and never more than ten. The fourth argument has no effect.
+/// second argument's characters may differ, and never more than ten. The fourth argument has no effect: it exists only
+/// for policies of invariant-ai.
 ///
 /// # Errors
 /// If the second argument is not a text (for a missing or empty one, see [`Evaluator::outcome_without_text`]), or the

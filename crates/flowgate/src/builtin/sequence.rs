@@ -57,6 +57,7 @@ pub(super) const TABLE: &[Function] = &[
                 [to] => (0, *to, 1),
                 [from, to] => (*from, *to, 1),
                 [from, to, step] => (*from, *to, *step),
+                // Unreachable: the table permits one to three arguments.
                 _ => return Ok(Value::Absent),
             };
             if step == 0 {
@@ -80,6 +81,7 @@ pub(super) const TABLE: &[Function] = &[
             // The absolute value of the least integer does not fit in 64 bits.
             Value::Int(n) => n.checked_abs().map_or(Value::Float((n as f64).abs()), Value::Int),
             Value::Float(x) => Value::Float(x.abs()),
+            // An error in the dialect of Flowgate, and a missing value in that of invariant-ai.
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`abs`").map(|_| Value::Absent)?
             }
@@ -99,6 +101,7 @@ pub(super) const TABLE: &[Function] = &[
             Value::Float(_) => {
                 return type_error("the argument of `round` is not between -9e15 and 9e15; leave out `round`, since a larger number is whole already".to_owned());
             }
+            // An error in the dialect of Flowgate, and a missing value in that of invariant-ai.
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`round`").map(|_| Value::Absent)?
             }

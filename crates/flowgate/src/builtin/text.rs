@@ -13,6 +13,7 @@ pub(super) const TABLE: &[Function] = &[
             return Ok(count(e.items(schema)?.len()));
         }
         Ok(match resolved_argument(e, a, 0)? {
+            // An error in the dialect of Flowgate, and a missing value in that of invariant-ai.
             value @ (Value::Absent | Value::None) => {
                 e.require_present(value, "`len`").map(|_| Value::Absent)?
             }
@@ -131,6 +132,8 @@ pub(super) const TABLE: &[Function] = &[
             // Up to about 9e15 (2^53), a floating-point number represents every integer exactly.
             Value::Float(x) if x.abs() < 9e15 => Value::Int(x as i64),
             Value::Str(text) => text.trim().parse().map_or(Value::Absent, Value::Int),
+            // In the dialect of Flowgate, a missing or null value is an error. For any other value, the result is
+            // missing.
             other => e.require_present(other, "`int`").map(|_| Value::Absent)?,
         })
     }),

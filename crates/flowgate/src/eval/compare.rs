@@ -23,12 +23,12 @@ impl Evaluator<'_> {
             let (left, right) = (self.evaluate(left, frame)?, self.evaluate(right, frame)?);
             return self.compare_flow(operator, &left, &right).map(Value::Bool);
         }
-        // Each side is evaluated to a reference, from which locations are recorded, and then resolved to a value.
         let is_equality =
             matches!(operator, Comparison::Is | Comparison::IsNot | Comparison::Equal | Comparison::NotEqual);
         // `x.field is None` tests whether a field is present.
         let is_written_none = |ex: &CompiledExpr| matches!(ex, CompiledExpr::Constant(Value::None));
         let tests_presence = is_equality && (is_written_none(left) || is_written_none(right));
+        // Each side is evaluated to a reference, from which locations are recorded, and then resolved to a value.
         let (left_reference, right_reference) = match tests_presence {
             true => (self.evaluate_or_none(left, frame)?, self.evaluate_or_none(right, frame)?),
             false => (self.evaluate(left, frame)?, self.evaluate(right, frame)?),
@@ -63,6 +63,7 @@ impl Evaluator<'_> {
             Comparison::ContainsOnly => {
                 let items = self.items(left)?;
                 let mut contains_all = true;
+                // An item that cannot be tested is an error, even after an item that is not contained.
                 for item in items {
                     contains_all &= self.contains(&item, right)?;
                 }

@@ -159,7 +159,7 @@ impl Evaluator<'_> {
     /// not record whether a tool failed.
     pub(super) fn event_member(&mut self, id: EventId, name: &str) -> Result<Value> {
         let Some(event) = self.trace.event(id) else { return Ok(Value::Absent) };
-        // In the dialect of invariant-ai, any other field is an error.
+        // In the dialect of invariant-ai, a field that is not in one of these lists is an error.
         if self.dialect() == Dialect::Compat {
             let (kind, known): (&str, &[&str]) = match &event.body {
                 EventBody::Message(_) => ("Message", &["role", "content", "tool_calls", "metadata"]),

@@ -133,8 +133,10 @@ impl Evaluator<'_> {
     }
 
     /// Adds the texts in a subtree of an event's value to `pieces`, and records a read of the subtree. The names in
-    /// maps are texts as well, because a model can write a secret into a name of an argument. Images, and the names
-    /// and types of content blocks such as `"text"`, are omitted: they are not text that a user or a tool has written.
+    /// maps are texts as well, because a model can write a secret into a name of an argument. Images within the
+    /// subtree, and the names and types of content blocks such as `"text"`, are omitted: they are not text that a user
+    /// or a tool has written. An image that is itself the root of the subtree is searched: a condition that names it
+    /// asks about its texts, such as the address.
     fn collect_nodes(&mut self, event: EventId, id: NodeId, pieces: &mut Vec<TextPiece>) -> Result<()> {
         self.reads.push(RegionRead { event, node: id, deep: true });
         let Some((document, body)) = self.trace.event(event).map(|event| (&event.document, &event.body))
@@ -163,7 +165,8 @@ impl Evaluator<'_> {
                 self.spend(name.len() / BYTES_PER_STEP)?;
                 pieces.push(TextPiece { location: None, text: Arc::clone(name) });
             }
-            // A text that encodes a list or a map is one text; several text blocks are several texts.
+            // A list or a map has a `text` if it was parsed from a text, which is then one text, or if it is a list of
+            // several text blocks: its `text` joins them, but they count as several texts.
             let encoding_text = node.text.as_ref().filter(|_| !is_list_of_text_blocks(document, next));
             let text = match (&node.content, encoding_text) {
                 (_, Some(text)) => Some(Arc::clone(text)),

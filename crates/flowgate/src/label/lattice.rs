@@ -231,22 +231,23 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError>
     for a in 0..n {
         for b in a + 1..n {
             // The upper bounds of both elements. One of them must be at or below all others.
-            let upper: Vec<usize> =
+            let upper_bounds: Vec<usize> =
                 (0..n).filter(|&u| is_ordered(above, a, u) && is_ordered(above, b, u)).collect();
-            if upper.is_empty() {
+            if upper_bounds.is_empty() {
                 return Err(LatticeError::NoUpperBound(name(a), name(b)));
             }
-            if !upper.iter().any(|&u| upper.iter().all(|&v| is_ordered(above, u, v))) {
+            if !upper_bounds.iter().any(|&u| upper_bounds.iter().all(|&v| is_ordered(above, u, v))) {
                 // The error names the upper bounds that have no other one below them.
-                let minimal =
-                    upper.iter().filter(|&&u| !upper.iter().any(|&v| v != u && is_ordered(above, v, u)));
+                let has_none_below =
+                    |u: usize| !upper_bounds.iter().any(|&v| v != u && is_ordered(above, v, u));
+                let minimal = upper_bounds.iter().filter(|&&u| has_none_below(u));
                 return Err(LatticeError::NoLeastUpperBound(
                     name(a),
                     name(b),
                     minimal.map(|&u| name(u)).collect(),
                 ));
             }
-            if !(0..n).any(|l| is_ordered(above, l, a) && is_ordered(above, l, b)) {
+            if !(0..n).any(|lower| is_ordered(above, lower, a) && is_ordered(above, lower, b)) {
                 return Err(LatticeError::NoLowerBound(name(a), name(b)));
             }
         }
@@ -255,10 +256,11 @@ fn check_laws(names: &[String], above: &[Vec<bool>]) -> Result<(), LatticeError>
 }
 
 /// Returns whether an element is meet-irreducible: exactly one element is directly above it, with no other element
-/// between the two. The top is not, since no element is above it.
-fn is_meet_irreducible(above: &[Vec<bool>], m: usize) -> bool {
+/// between the two. The top is not, since no element is above it. `above` is the result of [`closure`].
+fn is_meet_irreducible(above: &[Vec<bool>], element: usize) -> bool {
     let n = above.len();
-    let strictly_above: Vec<usize> = (0..n).filter(|&u| u != m && is_ordered(above, m, u)).collect();
+    let strictly_above: Vec<usize> =
+        (0..n).filter(|&u| u != element && is_ordered(above, element, u)).collect();
     let is_directly_above = |u: usize| !strictly_above.iter().any(|&v| v != u && is_ordered(above, v, u));
     strictly_above.iter().filter(|&&u| is_directly_above(u)).count() == 1
 }

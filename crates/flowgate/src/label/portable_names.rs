@@ -1,7 +1,7 @@
 //! Converts labels to a portable form and back ([`Space::to_names`], [`Space::from_names`]), to pass them to another
 //! session or to persist them. The form consists of names, which have the same meaning in every session, while the bits
-//! of a label do not. The monitor converts labels for programs such as the gateway, and the Python package to represent
-//! them outside of a session.
+//! of a label do not. The monitor converts labels in this way for programs such as the gateway, and for the Python
+//! package, which represents labels outside of a session by this form.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}
@@ -127,7 +127,7 @@ impl Space {
             0 => Some("fresh".into()),
             u64::MAX => None,
             // The inverse of `Space::instant`, which stores `i64::MAX - seconds` as an unsigned number.
-            key => Some(i64::MAX.wrapping_sub(i64::from_ne_bytes(key.to_ne_bytes())).into()),
+            age => Some(i64::MAX.wrapping_sub(i64::from_ne_bytes(age.to_ne_bytes())).into()),
         }
     }
 }

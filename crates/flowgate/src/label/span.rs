@@ -164,7 +164,7 @@ impl LabelSpan {
 
     /// Returns the coordinates of the span: for each bit of a label the element of the labels without it, and for each
     /// age the element of the younger labels. The meets of an element with the coordinates include all maximal elements
-    /// strictly below it, so a search can remove labels from an element coordinate by coordinate.
+    /// strictly below it, so a search reaches every smaller element by meets with coordinates.
     #[must_use]
     pub fn coordinates(&self) -> &[SpanElement] {
         &self.coordinates
@@ -173,6 +173,7 @@ impl LabelSpan {
     /// Returns the lower covers of an element: the maximal elements strictly below it.
     #[must_use]
     pub fn children(&self, element: SpanElement) -> Vec<SpanElement> {
+        // The elements strictly below `element` are the elements below it to which it does not flow itself.
         self.maximal_below(element, element)
     }
 

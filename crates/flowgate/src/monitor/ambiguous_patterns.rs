@@ -33,7 +33,8 @@ impl Monitor {
     }
 
     /// Returns the dimensions that are named by the `label` statements with an ambiguous pattern. In these dimensions,
-    /// an event of `tool` has the greatest label (top). `applicable` are the statements that apply to the event.
+    /// an event of `tool` has the greatest label (top): such a statement is not applied, although it may exist to raise
+    /// what another statement lowers. `applicable` are the statements that apply to the event.
     pub(super) fn ambiguous_dimensions(
         &self,
         plan: &Plan,

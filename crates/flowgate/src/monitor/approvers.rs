@@ -46,6 +46,7 @@ impl Monitor {
         // The intersection: the dimensions of approvers among `over`.
         let people = over.without(over.without(space.approvers()));
         for (_, dimension) in space.dimensions().iter().enumerate().filter(|(index, _)| people.has(*index)) {
+            // `allowed` is not top here: `label` would not exceed it.
             let allowed = names(allowed, &dimension.name).unwrap_or_default();
             approvers
                 .extend(names(label, &dimension.name)?.into_iter().filter(|name| !allowed.contains(name)));

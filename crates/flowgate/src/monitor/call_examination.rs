@@ -40,7 +40,7 @@ impl Monitor {
     ) -> ExaminedCall {
         let mut judgement = Judgement {
             label: Vec::new(),
-            // Until it is computed: a call that is refused at once has no label.
+            // Top until the label of the verdict is computed. A call that is refused at once keeps it.
             decided: self.policy.space().top(),
             reasons: Vec::new(),
             notes: Vec::new(),
@@ -120,6 +120,7 @@ impl Monitor {
         // The judgement itself: endorsements first, since they lower the labels that the requirements and rules test.
         let mut fuel = self.limits.fuel;
         let (endorsed, classes) = self.endorse(event, &applicable, &mut canonical_entry, &mut fuel);
+        // The endorsements have changed labels in the document, from which the label of the event is now computed.
         self.trace.update_labels(event, &seen);
         let required = self.check_requirements(event, &applicable, attribution, &mut fuel);
         judgement.reasons.extend(required.reasons);
@@ -144,8 +145,8 @@ impl Monitor {
         }
         let label = self.trace.event(event).map_or(Label::BOTTOM, |call| call.label);
         judgement.label = self.describe(&label);
-        // The verdict, whichever it is, reveals what rules read of other events. That matters where a view
-        // hides such events; the other methods only estimate what a call depends on.
+        // The verdict, whichever it is, reveals what rules read of other events. That matters only if the model was
+        // shown a view, which hides such events. Any other attribution hides nothing or is an estimate.
         let is_view = matches!(attribution.decision, CallDependency::View(_));
         let observed = if is_view {
             let consents = &self.policy.plan.consents;

@@ -44,6 +44,7 @@ impl Monitor {
     /// call had seen before; it becomes the label of this agent's context again.
     pub(super) fn retract(&mut self, event: EventId, seen: &Label) {
         self.trace.retract(event, seen);
+        // The rules have stored the event, whose index the next event takes.
         self.rules.forget(&self.policy.plan, event);
     }
 }

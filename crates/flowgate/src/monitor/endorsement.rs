@@ -96,11 +96,12 @@ impl Monitor {
         let Self { trace, name_table, parameters, answers, .. } = self;
         let mut evaluator = builtin::evaluator(plan, trace, fuel, MissingValueMode::FailsAll)
             .with_inputs(parameters, answers);
+        // Whether the query may iterate over the items of a list without recording a read of the list itself.
         evaluator.quiet = statement.query.is_quiet;
         for_each_match(&mut evaluator, &statement.query, event, |evaluator, frame| {
             let nodes = region_nodes(evaluator.trace, &statement.target, frame, event);
-            // The condition on the argument itself checks its form; everything else that was read must already be
-            // trusted enough.
+            // The condition on the argument itself checks its form, so that read does not count. The label of
+            // everything else that was read must flow to the granted label.
             evaluator.reads.retain(|read| read.event != event || !nodes.contains(&read.node));
             let label = compute_label(
                 evaluator,

@@ -41,6 +41,7 @@ impl Monitor {
             CallDependency::Slot { view, regions } => {
                 regions.iter().fold(*view, |visible, (event, node)| visible.join(&label(*event, *node)))
             }
+            // Only a view hides regions from the recipient.
             CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
         };
         // The candidates that exceed the bound.

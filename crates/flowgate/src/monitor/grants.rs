@@ -47,7 +47,7 @@ pub struct Grant {
     label: Vec<String>,
     /// The label of the question.
     decided: Label,
-    /// The arguments whose values may change: payload, and those in `classes`.
+    /// The arguments whose values may change: payload arguments, and those in `classes`.
     free: Vec<String>,
     /// The arguments whose values may change within a class.
     classes: Vec<ValueClass>,
@@ -179,7 +179,9 @@ impl Monitor {
         Some(Grant { tool, arguments, reasons, call: call.clone(), label, decided, free, classes })
     }
 
-    /// Returns the arguments whose values may change under a grant of the question; none if it cannot be granted.
+    /// Returns the arguments whose values may change under a grant that answers the question; none if the call has no
+    /// valid arguments. Does not check whether the question can be answered with a grant
+    /// ([`Question::is_grantable`]).
     pub fn changeable_arguments(&self, question: &Question) -> Vec<String> {
         self.grant_of(question).map(|grant| grant.free).unwrap_or_default()
     }

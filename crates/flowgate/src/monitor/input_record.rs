@@ -48,7 +48,8 @@ pub(super) struct PushedInput {
 ///
 /// A session that is to be judged again under another policy records its inputs.
 impl Monitor {
-    /// Records all further inputs, for [`rejudge`](Self::rejudge). The record holds a copy of each event.
+    /// Records all further inputs, for [`rejudge`](Self::rejudge). The record holds a copy of each event. Inputs before
+    /// this call are missing in the record, so a program calls it before the first event.
     pub fn record_inputs(&mut self) {
         self.inputs.get_or_insert_default();
     }

@@ -247,6 +247,7 @@ impl Monitor {
         }
         match result {
             Ok((grants, _)) => {
+                // What the first evaluation grants as well does not depend on a missing value, so it may lower.
                 matches.raising_grants.retain(|grant| {
                     !grants.iter().any(|sure| (sure.node, sure.label) == (grant.node, grant.label))
                 });

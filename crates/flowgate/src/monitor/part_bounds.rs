@@ -52,7 +52,8 @@ impl PossibleGrant {
         }
     }
 
-    /// Whether the grant holds for regions below those of `outer`; true if a depth is unknown.
+    /// Returns whether the grant holds for regions below those of `outer`. True if a depth is unknown: more statements
+    /// then count as ones that can replace an exceeded label, so the bound is too great rather than too low.
     fn is_below(&self, outer: &Self) -> bool {
         self.depth.zip(outer.depth).is_none_or(|(own, outer)| own > outer)
     }

@@ -132,7 +132,7 @@ impl Rejudgement<'_> {
             MonitorInput::Pushed(pushed) => self.push(pushed),
             MonitorInput::Judged { entry, attribution, events_before } => {
                 let EventBody::Call(call) = &entry.body else { return };
-                let attribution = self.attribution(attribution, *events_before);
+                let attribution = self.translated_attribution(attribution, *events_before);
                 self.judged.insert(call.id.clone(), (entry.clone(), attribution.clone()));
                 let judgement = self.session.monitor.judge_and_retract(entry.clone(), &attribution);
                 self.session.calls.push(RejudgedCall {
@@ -164,7 +164,7 @@ impl Rejudgement<'_> {
     /// Pushes an event of the recorded session to the new one, with the floors and the view of the new policy.
     fn push(&mut self, pushed: &PushedInput) {
         let PushedInput { entry, view, floors, is_failure, event, rule_floor } = pushed;
-        let new_view = view.map(|view| self.view(view, event.0));
+        let new_view = view.map(|view| self.translated_view(view, event.0));
         let monitor = &self.session.monitor;
         let new_floors = match (&entry.body, is_failure) {
             // The label of a failed call's outcome follows from the policy, so the new policy determines it.
@@ -235,13 +235,15 @@ impl Rejudgement<'_> {
 
     /// Translates the attribution of a call to the new session. `events_before` is the number of events that the
     /// recorded session had before the call.
-    fn attribution(&mut self, attribution: &Attribution, events_before: usize) -> Attribution {
+    fn translated_attribution(&mut self, attribution: &Attribution, events_before: usize) -> Attribution {
         let arguments = attribution.arguments.iter();
         Attribution {
             method: attribution.method,
-            decision: self.dependency(&attribution.decision, events_before),
+            decision: self.translated_dependency(&attribution.decision, events_before),
             arguments: arguments
-                .map(|(name, dependency)| (name.clone(), self.dependency(dependency, events_before)))
+                .map(|(name, dependency)| {
+                    (name.clone(), self.translated_dependency(dependency, events_before))
+                })
                 .collect(),
             hidden: attribution.hidden,
         }
@@ -250,21 +252,22 @@ impl Rejudgement<'_> {
     /// Translates what a part of a call depends on to the new session: a view becomes a label of the new policy, and a
     /// region becomes the region of the new session with the same content. `events_before` is the number of events that
     /// the recorded session had before the call.
-    fn dependency(&mut self, dependency: &CallDependency, events_before: usize) -> CallDependency {
+    fn translated_dependency(&mut self, dependency: &CallDependency, events_before: usize) -> CallDependency {
         match dependency {
             CallDependency::Everything => CallDependency::Everything,
             CallDependency::Hidden => CallDependency::Hidden,
-            CallDependency::View(view) => CallDependency::View(self.view(*view, events_before)),
-            CallDependency::Regions(regions) => CallDependency::Regions(self.regions(regions)),
-            CallDependency::Slot { view, regions } => {
-                CallDependency::Slot { view: self.view(*view, events_before), regions: self.regions(regions) }
-            }
+            CallDependency::View(view) => CallDependency::View(self.translated_view(*view, events_before)),
+            CallDependency::Regions(regions) => CallDependency::Regions(self.translated_regions(regions)),
+            CallDependency::Slot { view, regions } => CallDependency::Slot {
+                view: self.translated_view(*view, events_before),
+                regions: self.translated_regions(regions),
+            },
         }
     }
 
     /// Returns the counterparts of these regions of the recorded session in the new one, in the same order. A region
     /// without a counterpart becomes one that does not exist; it counts as everything that the agent had seen.
-    fn regions(&self, regions: &[(EventId, NodeId)]) -> Vec<(EventId, NodeId)> {
+    fn translated_regions(&self, regions: &[(EventId, NodeId)]) -> Vec<(EventId, NodeId)> {
         let nonexistent = (EventId(usize::MAX), 0);
         let counterpart = |(event, node): &(EventId, NodeId)| {
             let old = &self.recorded.trace.event(*event)?.document;
@@ -282,7 +285,7 @@ impl Rejudgement<'_> {
     /// Returns the label, in the new session, of a view at the label `view` of the recorded session, before the event
     /// `before`: the join of the new labels of all regions that the view showed. The join so far is kept in `views`, so
     /// that each event is visited once for each view label.
-    fn view(&mut self, view: Label, before: usize) -> Label {
+    fn translated_view(&mut self, view: Label, before: usize) -> Label {
         // Taken out of the map, since the loop uses `self`, and put back afterwards.
         let mut so_far = self.views.remove(&view).unwrap_or_default();
         while so_far.events < before.min(self.events.len()) {

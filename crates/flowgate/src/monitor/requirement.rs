@@ -20,7 +20,7 @@ use crate::policy::plan::{CompiledQuery, Plan};
 use crate::policy::{Action, GrantClause, GrantScope, Span};
 use crate::trace::{EventId, NodeId};
 
-/// The maximum number of reasons that are reported against one call.
+/// The maximum number of reasons that are reported against one call, without those that `must_be_reported` demands.
 const MAX_REASONS: usize = 50;
 
 /// The result of comparing a call with its requirements.
@@ -301,7 +301,7 @@ impl Monitor {
 
     /// Returns one reason for each part of the call and each bound that the part exceeds, or a reason of kind `Consent`
     /// where a standing consent covers the excess. Once there are [`MAX_REASONS`] reasons against the call, only those
-    /// that name a further person who must approve are added.
+    /// are added that name a further person who must approve, or the first one that denies because nobody can approve.
     ///
     /// A part is the decision or one argument. `bounds` are those of the `require` statements, `payloads` the nodes
     /// that are exempt from integrity, and `consents` the arguments that a standing consent covers.
@@ -333,7 +333,8 @@ impl Monitor {
         let in_target: Vec<Option<Vec<bool>>> =
             bounds.iter().map(|bound| bound.nodes.as_ref().map(|nodes| mask(nodes))).collect();
         let mut reasons: Vec<Reason> = Vec::new();
-        // A view is all that the model was shown; any other attribution is an estimate.
+        // Named regions are an estimate. A view is all that the model was shown, and `Everything` all that the agent
+        // had seen.
         let is_estimate = matches!(attribution.decision, CallDependency::Regions(_));
         for (id, node) in document.nodes().iter().enumerate() {
             // The decision: the choice of the tool, the fact that it is called, and which arguments there
@@ -401,12 +402,12 @@ impl Monitor {
                 if over.is_empty() {
                     continue;
                 }
-                // A reason that names a further person who must approve is never left out.
-                let adds_approver = self.adds_approver(&reasons, &label, bound, over);
+                // A reason that changes who must approve, or whether anybody can approve, is never left out.
+                let must_be_reported = self.must_be_reported(&reasons, &label, bound, over);
                 let count = reasons.iter().filter(|reason| reason.kind != ReasonKind::Consent).count();
                 // An argument has several nodes, but is reported once for each bound.
                 let is_reported = has_reason(&reasons, &part, bound.map(|bound| &bound.span));
-                if (count >= MAX_REASONS || is_reported) && !adds_approver {
+                if (count >= MAX_REASONS || is_reported) && !must_be_reported {
                     continue;
                 }
                 reasons.push(self.excess_reason(
@@ -422,10 +423,15 @@ impl Monitor {
         reasons
     }
 
-    /// Returns whether an excess of `label` over `upper_bound` in the dimensions `over` must be reported even if there
-    /// are enough reasons already: it needs the approval of a person whom none of `reasons` names, or it cannot be
-    /// approved at all, and none of `reasons` denies the call yet. Without an `upper_bound`, the bound is bottom.
-    fn adds_approver(
+    /// Returns whether an excess of `label` over `upper_bound` in the dimensions `over` must be reported as a reason
+    /// even if the list of reasons is full ([`MAX_REASONS`]) or has one for the same part and statement. Otherwise too
+    /// few people, or the wrong ones, could approve the call. True in two cases:
+    ///
+    /// * the excess needs the approval of a person whom none of `reasons` names;
+    /// * nobody can approve the excess, and none of `reasons` denies the call yet.
+    ///
+    /// Without an `upper_bound`, the bound is bottom.
+    fn must_be_reported(
         &self,
         reasons: &[Reason],
         label: &Label,

@@ -75,7 +75,7 @@ pub struct Judgement {
     pub decided: Label,
     /// The reasons why the call is not simply permitted; empty if it is.
     pub reasons: Vec<Reason>,
-    /// Matches of rules that only log, and excesses that standing consent covers.
+    /// Matches of rules that only log, excesses that standing consent covers, and reasons that a grant covers.
     pub notes: Vec<Reason>,
     /// The `require`, `payload` and `endorse` statements that applied to the call, whether or not it met them, in the
     /// order of the policy. Together with the statements of `reasons` and `notes`, they decided the verdict.
@@ -131,7 +131,8 @@ pub struct Reason {
     pub label: Vec<String>,
     /// The greatest label that the part may carry in these dimensions.
     pub required: Vec<String>,
-    /// The regions that brought the label in, nearest first, with their labels.
+    /// Regions that brought the label in, with their labels: some of those that the attribution names or, if it names
+    /// none, some of those that the agent had seen, the latest event first.
     pub regions: Vec<(Region, Vec<String>)>,
     /// The longest scope for which a person may approve the call despite this reason: one call, the rest of the session
     /// (see [`Monitor::approve_for_session`](super::Monitor::approve_for_session)), or longer.
@@ -189,13 +190,13 @@ pub enum ReasonKind {
     Granted,
     /// A rule matches.
     Rule,
-    /// A rule could not be evaluated.
+    /// A rule or another statement, such as a `require`, could not be evaluated.
     RuleError,
     /// The call depends on something that the influence method hides.
     Hidden,
     /// The call or output cannot be read in exactly one way.
     Malformed,
-    /// A pattern that grants something matches tools of two servers.
+    /// A pattern by which a statement grants something, or a rule exempts a tool, matches tools of two servers.
     AmbiguousTool,
     /// The id of the call is already in use.
     DuplicateId,

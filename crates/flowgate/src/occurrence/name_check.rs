@@ -124,11 +124,11 @@ impl<'a> NameChecker<'a> {
         let literals = role_literals(expr, self.constants);
         // The messages with the role `tool` are outputs of a trace, so the traces record no such role.
         let occurs = |role: &str| self.occurrences.roles.contains(role) || role == "tool";
-        // In a list of roles, a usual role that does not occur is not a sign of a mistake.
-        let is_list = literals.len() > 1 && literals.iter().any(|(role, _)| occurs(role));
+        // In a list with a role that occurs, a usual role that does not occur is not a sign of a mistake.
+        let lists_occurring_role = literals.len() > 1 && literals.iter().any(|(role, _)| occurs(role));
         let unused: Vec<(String, Span)> = literals
             .into_iter()
-            .filter(|(role, _)| !(occurs(role) || is_list && ROLES.contains(role)))
+            .filter(|(role, _)| !(occurs(role) || lists_occurring_role && ROLES.contains(role)))
             .map(|(role, span)| (role.to_owned(), span.clone()))
             .collect();
         for (role, span) in unused {

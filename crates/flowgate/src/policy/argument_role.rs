@@ -3,10 +3,10 @@
 //!
 //! A policy declares the role of an argument with `role`; otherwise the argument's name suggests it
 //! ([`suggested_role`](super::suggested_role)). The role determines how statements about the argument are checked. For
-//! every role except amount and content, `endorse` needs the allowed values, such as `in [...]`: a test of the form is
-//! not enough, since an attacker's address has the form of an address as well. For every role except content, `payload`
-//! is reported as a warning, since it lifts the integrity requirement whatever the value is. The text of an approval
-//! request also depends on the role.
+//! every role except amount and content, `endorse` needs the allowed values, such as `in [...]`, or for a path its
+//! folder and for a URL its host. A test of the form is not enough, since an attacker's address has the form of an
+//! address as well. For every role except content, `payload` is reported as a warning, since it lifts the integrity
+//! requirement whatever the value is. The text of an approval request also depends on the role.
 
 use std::fmt;
 
@@ -87,7 +87,7 @@ impl ArgumentRole {
     }
 
     /// Returns whether a value of the right form can still be harmful if a party that is not trusted chose it.
-    /// `endorse` then needs a list of values.
+    /// `endorse` then needs a list of values, or for a path its folder and for a URL its host.
     pub fn needs_listed_values(self) -> bool {
         !matches!(self, Self::Amount | Self::Content)
     }

@@ -14,18 +14,18 @@ use super::source::PolicySource;
 impl LabelStatement {
     /// Returns whether the statement captures a part of the text that is the content of the event.
     pub(crate) fn captures_content(&self) -> bool {
-        self.target.capture.is_some() && self.targets(|steps| steps.is_empty())
+        self.target.capture.is_some() && self.has_path_in_content(|steps| steps.is_empty())
     }
 
     /// Returns whether the statement labels a part of the content. A target that begins at another variable than the
     /// event (slot 0) counts as one, since such a variable ranges over parts of the event; this is an approximation.
     fn labels_within_content(&self) -> bool {
-        self.target.root != 0 || self.targets(|steps| !steps.is_empty())
+        self.target.root != 0 || self.has_path_in_content(|steps| !steps.is_empty())
     }
 
     /// Returns whether the target is a path that begins at the content of the event (the variable in slot 0), and the
     /// further steps satisfy `fits`.
-    fn targets(&self, fits: impl Fn(&[TargetStep]) -> bool) -> bool {
+    fn has_path_in_content(&self, fits: impl Fn(&[TargetStep]) -> bool) -> bool {
         let [TargetStep::Key(first), rest @ ..] = self.target.steps.as_slice() else { return false };
         self.target.root == 0 && **first == *"content" && fits(rest)
     }

@@ -179,6 +179,7 @@ impl<'a> Compiler<'a> {
 
     /// Returns whether the error limit is reached, so that compilation can stop.
     fn has_many_errors(&self) -> bool {
+        // The cheap test first: the list contains warnings as well, and is counted only if it is long enough.
         self.diagnostics.len() > MAX_ERRORS
             && self.diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count()
                 > MAX_ERRORS

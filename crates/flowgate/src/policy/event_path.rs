@@ -120,14 +120,14 @@ impl<'p> StatementPaths<'p> {
         }
         // Then the tool patterns, in the conditions of the statement and in its blocks.
         if let Some(body) = body_of(statement) {
-            resolved.restrict(body, &|_| true);
+            resolved.record_restrictions(body, &|_| true);
         }
         statement.walk(&mut |expr| {
             if let ExprKind::Quantified(_, body) = &*expr.kind {
                 let declared = variables_in(body);
                 // The conditions of a block hold only within it, so they restrict the variables that it declares, not
                 // the variables of the statement around it.
-                resolved.restrict(body, &|variable| declared.contains(variable));
+                resolved.record_restrictions(body, &|variable| declared.contains(variable));
             }
         });
         resolved
@@ -259,7 +259,7 @@ impl<'p> StatementPaths<'p> {
     /// are nevertheless collected in one list. A tool that matches one pattern of the list counts as possible, so the
     /// list may admit more tools than the lines do. A pattern restricts nothing in a negation, or in an `or` whose
     /// parts do not all restrict the same variable.
-    fn restrict(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
+    fn record_restrictions(&mut self, body: &ConditionBody, is_declared: &dyn Fn(&str) -> bool) {
         for line in &body.lines {
             let BodyLine::Condition(condition) = line else { continue };
             for (variable, patterns) in self.restrictions(condition) {

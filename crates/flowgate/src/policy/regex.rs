@@ -305,8 +305,8 @@ fn translate(source: &str, end: EndAnchor) -> Cow<'_, str> {
             }
             // In a class, `&&`, `~~` and `--` are operators of the libraries, but plain characters in Python.
             '&' | '~' if in_class && tail.starts_with(c) => out.extend(['\\', c]),
-            // Of two hyphens, the second one is escaped, or the first one at the beginning of a class: the other one may
-            // denote a range.
+            // Of `--` in a class, one hyphen is escaped, and the other one may denote a range. The escaped one is the
+            // second or, at the beginning of the class, the first.
             '-' if in_class && out.ends_with('-') && !out.ends_with(r"\-") => out.push_str(r"\-"),
             '-' if in_class && tail.starts_with('-') && out.ends_with(['[', '^']) => out.push_str(r"\-"),
             '{' if !in_class && !is_repetition(tail) => out.push_str(r"\{"),

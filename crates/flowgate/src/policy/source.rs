@@ -267,14 +267,17 @@ impl<R: FnMut(&str) -> Result<String, String>> Loader<R> {
 /// the policy begins with `..`; the caller that reads the files decides whether it is allowed.
 ///
 /// # Errors
-/// The reason why the path cannot be imported: it is empty, absolute or a folder, or contains a backslash or a control
-/// character. A path with a colon counts as absolute: it can be a path on a Windows drive, or a URL.
+/// The reason why the path cannot be imported: it is empty, absolute or a folder, or contains a colon (it can then be a
+/// URL, or a path on a Windows drive), a backslash or a control character.
 fn resolve(from: &str, written: &str) -> Result<String, &'static str> {
     if written.is_empty() {
         return Err("the path is empty");
     }
-    if written.starts_with('/') || written.contains(':') {
+    if written.starts_with('/') {
         return Err("the path is absolute");
+    }
+    if written.contains(':') {
+        return Err("the path contains a colon, as a URL or a path on a Windows drive does");
     }
     if written.contains(|c: char| c == '\\' || c.is_control()) {
         return Err("the path contains a backslash or a control character");
@@ -309,7 +312,7 @@ mod tests {
             ("", "../a.flow", Ok("../a.flow")),
             ("../x/b.flow", "../../a.flow", Ok("../../a.flow")),
             ("", "/etc/passwd", Err("the path is absolute")),
-            ("", "C:/a.flow", Err("the path is absolute")),
+            ("", "C:/a.flow", Err("the path contains a colon, as a URL or a path on a Windows drive does")),
             ("", "a\\b.flow", Err("the path contains a backslash or a control character")),
             ("", "", Err("the path is empty")),
             ("a/b.flow", "..", Err("the path names a folder")),

@@ -82,7 +82,7 @@ fn may_change_other_matches(evaluator: &mut Evaluator<'_>, rule: &Rule, id: Even
         || rule.events.iter().filter(|v| !v.is_outer && v.matters_later).any(|variable| {
             let mut frame = vec![Value::Absent; rule.query.slots];
             set(&mut frame, variable.slot, Value::Event(id));
-            // `alone` are the conditions on this variable alone.
+            // `alone` are the conditions on this variable alone. `Ok(true)` ends the search: one match suffices.
             let fits = variable.ty == kind || variable.ty == Type::Event;
             fits && evaluator.solve(&variable.alone, &mut frame, &mut |_, _| Ok(true)).unwrap_or(true)
         })

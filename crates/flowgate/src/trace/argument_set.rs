@@ -5,7 +5,7 @@
 /// A set of arguments: all of them, or those with some names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ArgumentSet {
-    /// The lowest bit stands for all arguments, and the bit `n + 1` for the name with the number `n`.
+    /// The lowest bit represents all arguments, and the bit `n + 1` the arguments whose name has the number `n`.
     bits: u32,
 }
 

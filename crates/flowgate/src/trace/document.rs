@@ -292,13 +292,15 @@ impl Document {
     /// arguments of the call on which the region does not depend. Must be called after all `label` statements were
     /// applied, since a later one could lower the labels again.
     pub(crate) fn raise_outcome(&mut self, floor_without: impl Fn(ArgumentSet) -> Label) {
-        // Most neighbouring regions have the same floor.
-        let mut last = (ArgumentSet::NONE, floor_without(ArgumentSet::NONE));
+        // Most neighbouring regions are independent of the same arguments, so their floor is computed once.
+        let mut arguments = ArgumentSet::NONE;
+        let mut floor = floor_without(arguments);
         for node in &mut self.nodes {
-            if node.independent_of != last.0 {
-                last = (node.independent_of, floor_without(node.independent_of));
+            if node.independent_of != arguments {
+                arguments = node.independent_of;
+                floor = floor_without(arguments);
             }
-            node.label = node.label.join(&last.1);
+            node.label = node.label.join(&floor);
         }
     }
 

@@ -31,8 +31,8 @@ impl BlockedChannel {
         }
     }
 
-    /// Returns the ranges of bytes in the task's observation that are blocked, in order and without overlaps. White
-    /// space at the ends of the observation stays visible, because chat templates may remove it.
+    /// Returns the ranges of bytes in the task's observation that are blocked, in order and without overlaps. If the
+    /// whole observation is blocked, white space at its ends stays visible, because chat templates may remove it.
     pub fn blocked_spans(self, task: &Task) -> Vec<Range<usize>> {
         let text = task.context.as_str();
         let spans = match (self, &task.labels) {

@@ -37,6 +37,7 @@ const RECORD: &str = "{\"tenants\":[";
 
 /// Returns what [`filter_lines`] does, with its pattern, for an attacker that knows the defence.
 pub(super) fn filter_explanation() -> String {
+    // The pattern ignores white space (its flag `x`), so it can be written in one line.
     let words: Vec<&str> = SUSPICIOUS_PATTERN.split_whitespace().collect();
     format!(
         "It replaces each line that matches the regular expression {} by `{FILTERED_LINE}`.",

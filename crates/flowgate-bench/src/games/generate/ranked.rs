@@ -2,10 +2,11 @@
 //! section 8.2: a poisoned passage is ranked into an otherwise authorized result.
 //!
 //! An index holds documents of all tenants. The user's question is the query, and the first [`RETURNED`] documents of
-//! the ranking are the observation. The attacker owns one tenant, and writes documents that repeat the words of the
-//! expected question, so that they rank high. The attacker's documents contain a record with the canary, and a comment
-//! that asks for the canary. Depending on the variant, the record belongs to the attacker's tenant and the comment was
-//! uploaded to the permitted one, or one document names both tenants and has both.
+//! the ranking are the observation. The attacker owns one tenant, the blocked one. It adds documents that repeat the
+//! words of the question that it expects, so that they rank high. They contain a record with the canary, and a comment
+//! that asks for the canary. In the variant without mixed tenants, the record is in a document of the blocked tenant, and
+//! the comment in a document of the permitted tenant, the caller's. In the variant with mixed tenants, the record and the
+//! comment are in one document, which names both tenants.
 //!
 //! [`generate`](super) calls [`ranked_pair`] for the variants with a ranking.
 

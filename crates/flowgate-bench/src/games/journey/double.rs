@@ -166,8 +166,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Returns a call of `look` for all hidden regions in the answers of tools; `None` if there are none, or if
-    /// [`look`](Self::look) returns `None`.
+    /// Returns a call of `look` for all hidden regions in the answers of tools; `None` if there are none, or if the tool
+    /// is not on offer or was used in this turn.
     fn look_at_everything(&self) -> Option<Completion> {
         let answers = self.calls.iter().filter(|(call, ..)| call.name != LOOK);
         let mut names: Vec<String> = answers.flat_map(|(_, answer, _)| hidden_regions(answer)).collect();

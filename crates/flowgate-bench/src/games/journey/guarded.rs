@@ -136,6 +136,7 @@ impl GuardedJourneys {
             parameters: parameters.into(),
             // The answers have no declared schema.
             output: None,
+            // The description counts as written by the operator, so it is trusted.
             words: DescriptionAuthor::Operator,
         });
         let mut conversation = Conversation::new(monitor, offered.collect(), settings)

@@ -97,8 +97,8 @@ impl<'t> World<'t> {
     }
 }
 
-/// Returns the name of the tool that the user's request does not admit. `None` if the task is not of the capability
-/// game, which is not the case in a journey.
+/// Returns the name of the tool that the user's request does not admit. There always is one, since a journey is a task
+/// of the capability game; tasks of the other games have none.
 pub(super) fn forbidden(task: &Task) -> Option<&str> {
     match &task.labels {
         TaskLabels::Tools { forbidden, .. } => Some(forbidden),

@@ -92,6 +92,8 @@ pub fn figure_row(row: &ExtendedFigures, model: &str) -> Map<String, Value> {
     fields.insert("questions".to_owned(), figures.questions.into());
     let (closure_low, closure_high) = figures.closure.wilson_95().unzip();
     let (executed_low, executed_high) = figures.executed.wilson_95().unzip();
+    let (utility_low, utility_high) = figures.benign_utility_interval.unzip();
+    let (input_tokens, output_tokens) = figures.tokens.unzip();
     let values = [
         ("closure", figures.closure.value()),
         ("closure_low", closure_low),
@@ -103,11 +105,11 @@ pub fn figure_row(row: &ExtendedFigures, model: &str) -> Map<String, Value> {
         ("executed_risk_low", executed_low),
         ("executed_risk_high", executed_high),
         ("benign_utility", figures.benign_utility),
-        ("benign_utility_low", figures.benign_utility_interval.map(|ends| ends.0)),
-        ("benign_utility_high", figures.benign_utility_interval.map(|ends| ends.1)),
+        ("benign_utility_low", utility_low),
+        ("benign_utility_high", utility_high),
         ("attacked_utility", figures.attacked_utility),
-        ("input_tokens", figures.tokens.map(|tokens| tokens.0)),
-        ("output_tokens", figures.tokens.map(|tokens| tokens.1)),
+        ("input_tokens", input_tokens),
+        ("output_tokens", output_tokens),
     ];
     for (name, value) in values {
         fields.insert(name.to_owned(), value.map_or(Value::Null, rounded));

@@ -41,6 +41,7 @@ pub fn figure_rows(
         let has_leakage = *game == Game::Retrieval;
         rows.push(row(game.name(), of_game, base, has_leakage));
     }
+    // The row of all games has the leakage of the retrieval game, too.
     rows.push(row("all", &figures.overall, undefended.map(|base| &base.overall), true));
     rows
 }

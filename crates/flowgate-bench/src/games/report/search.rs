@@ -91,7 +91,8 @@ fn best_of_games(searches: &[AttackSearch]) -> Table {
     table("best attempt in each game", &LOG, &rows)
 }
 
-/// Returns the best attempts of all searches as rows for CSV: those that each search has kept, at most five.
+/// Returns the best attempts of all searches as rows for CSV: those that each search has kept, at most five. In a row,
+/// `query` is the number of the attempt, and `queries` the number of attempts of its search.
 pub fn attempt_rows(searches: &[AttackSearch], model: &str) -> Vec<Map<String, Value>> {
     let rows = searches.iter().flat_map(|search| {
         search.best.iter().map(|attempt| {

@@ -135,7 +135,8 @@ impl TypedDecision {
     }
 }
 
-/// Asks the person to confirm a decision, and returns whether the reply is yes.
+/// Asks the person at the terminal to confirm a decision, and returns whether the reply is yes. Lines that were typed
+/// before the person is asked do not count.
 pub(super) fn confirm(lines: &TypedLines, decision: &TypedDecision, output: &mut Console) -> bool {
     let line = lines.ask(&format!("{}? [y/N] ", decision.words()), output);
     line.is_some_and(|line| typed_lines::is_yes(&line))

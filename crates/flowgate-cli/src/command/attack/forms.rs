@@ -163,8 +163,9 @@ const OWN: [OwnForm; 15] = [
         // Cyrillic characters that look like Latin ones.
         text: |request, _| {
             let alike = [('a', 'а'), ('c', 'с'), ('e', 'е'), ('o', 'о'), ('p', 'р'), ('x', 'х'), ('y', 'у')];
-            let of = |c: char| alike.iter().find(|(latin, _)| *latin == c).map_or(c, |(_, other)| *other);
-            request.chars().map(of).collect()
+            let lookalike =
+                |c: char| alike.iter().find(|(latin, _)| *latin == c).map_or(c, |(_, other)| *other);
+            request.chars().map(lookalike).collect()
         },
     },
     OwnForm {

@@ -126,7 +126,7 @@ pub(super) fn verify_log(
 /// unsigned lines although the options forbid them; the summary is then marked as an objection.
 fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut Console) {
     let mark = if is_refused { output.paint("31", "✗") } else { output.paint("32", "✓") };
-    // Lines are printed with numbers from 1; `seq` counts from 0.
+    // The lines up to the last head, which the head signs.
     let signed = summary.lines.saturating_sub(summary.unsigned);
     let whole = if summary.unsigned == 0 { "is whole" } else { "is whole up to its last head" };
     output.line(&format!(
@@ -136,6 +136,7 @@ fn print_valid(name: &str, summary: &LogSummary, is_refused: bool, output: &mut 
         plural(summary.openings, "time")
     ));
     output.line(&format!("  key       {}", summary.key));
+    // Below, lines are printed with numbers from 1; `seq` counts from 0.
     if let Some(head) = summary.head {
         output.line(&format!("  head      {} (line {})", head.hash, head.seq.saturating_add(1)));
     }

@@ -28,6 +28,7 @@ pub(crate) fn run(options: &AgentsArgs, output: &mut Console) -> Result<u8, Inpu
     let manifest = manifest(options.seed, &guards);
     let recorded = recorded_lines(options.resume.as_deref(), &manifest, options.format)?;
     let mut rows = suite.read_guards(&guards, &recorded);
+    // The first methods were read, and only those after them run.
     let read = rows.len();
     let progress =
         Progress::over_steps(suite.run_count(guards.get(read..).unwrap_or_default()), "run", output);

@@ -56,6 +56,7 @@ pub(crate) fn run(options: &DetectorsArgs, output: &mut Console) -> Result<u8, I
     };
     match options.format {
         ReportFormat::Text => {
+            // `None` for the built-in policy: the report then prints its text.
             let named = options.policy.as_ref().map(|_| name.as_str());
             let text = text(&judged, &figures, named, options.seed, options.content);
             text.lines().for_each(|line| output.line(line));

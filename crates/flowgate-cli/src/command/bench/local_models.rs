@@ -118,11 +118,14 @@ impl LocalModels for ModelFolders<'_> {
                 suites.iter().filter_map(|suite| suite.run_model(models, model, &mut || false).transpose());
             runs.collect::<Result<Vec<_>, _>>().map_err(|error| InputError(format!("{model}: {error}")))
         });
+        // The outer error is that of the hidden states, the inner one that of a run.
         let results = results.map_err(problem)?.map_err(problem)?;
         let manifest = model_manifest(&suites, size, model, batch);
         Ok(Some([manifest].into_iter().chain(model_lines(&results)).collect()))
     }
 
+    /// Returns the model whose name in a recorded run is `model`, as a model that can block attention; `None` if it is
+    /// not found.
     fn blocking_model(&self, model: &str) -> Result<Option<Arc<dyn BlockingModel>>, String> {
         Ok(self.find(model).map_err(problem)?.map(|model| Arc::new(model) as _))
     }

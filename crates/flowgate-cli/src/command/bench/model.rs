@@ -322,13 +322,13 @@ fn print_counts(counter: &RequestCounter, answer_tokens: u32, output: &mut Conso
 /// requests.
 fn written_tokens(requests: u64, limits: &[(u32, u64)], otherwise: u32) -> String {
     // The number of requests with each limit.
-    let mut all: BTreeMap<u32, u64> = limits.iter().copied().collect();
-    let stated = all.values().fold(0_u64, |sum, requests| sum.saturating_add(*requests));
-    *all.entry(otherwise).or_default() += requests.saturating_sub(stated);
-    let tokens = all.iter().map(|(limit, requests)| requests.saturating_mul(u64::from(*limit)));
+    let mut by_limit: BTreeMap<u32, u64> = limits.iter().copied().collect();
+    let stated = by_limit.values().fold(0_u64, |sum, requests| sum.saturating_add(*requests));
+    *by_limit.entry(otherwise).or_default() += requests.saturating_sub(stated);
+    let tokens = by_limit.iter().map(|(limit, requests)| requests.saturating_mul(u64::from(*limit)));
     let written = tokens.fold(0_u64, u64::saturating_add);
-    let all: Vec<(u32, u64)> = all.into_iter().filter(|(_, requests)| *requests > 0).collect();
-    let each = match all.as_slice() {
+    let by_limit: Vec<(u32, u64)> = by_limit.into_iter().filter(|(_, requests)| *requests > 0).collect();
+    let each = match by_limit.as_slice() {
         [] => format!("{otherwise} for each answer"),
         [(limit, _)] => format!("{limit} for each answer"),
         several => {

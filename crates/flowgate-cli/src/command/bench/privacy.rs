@@ -49,6 +49,7 @@ pub(crate) fn run(options: &PrivacyArgs, output: &mut Console) -> Result<u8, Inp
     };
     // The description of the screener that reads attention, for the manifest.
     let mut screener = None;
+    // A dry run evaluates no local model: `unread` takes the place of the reader of attention.
     if reads_attention && is_counted {
         suite = suite.with_attention(unread());
     } else if reads_attention {
@@ -140,6 +141,7 @@ fn defences(options: &PrivacyArgs, has_model: bool) -> Result<Vec<PrivacyDefence
 /// If one of them has none.
 fn check_effects(options: &PrivacyArgs, defences: &[PrivacyDefence]) -> Result<(), InputError> {
     let seeds = options.seeds;
+    // `with_seed` returns `None` for a defence that draws no random numbers.
     if seeds > 1 && defences.iter().all(|defence| defence.with_seed(0).is_none()) {
         let advice = "name judge/noisy, which does, or leave `--seeds` out";
         return Err(InputError(format!(

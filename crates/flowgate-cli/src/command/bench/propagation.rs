@@ -87,12 +87,12 @@ pub(crate) fn run(options: &PropagationArgs, output: &mut Console) -> Result<u8,
 /// Returns suites of questions with successive seeds, as many as the options say. The questions are about generated
 /// articles, or about those in the folder of `--news`. `size` is the number of questions and of pairs of articles in each.
 fn suites(options: &PropagationArgs, size: Size) -> Result<Vec<PropagationSuite>, InputError> {
-    let problem = |path: &std::path::Path, problem: &dyn std::fmt::Display| {
+    let failed = |path: &std::path::Path, problem: &dyn std::fmt::Display| {
         InputError(format!("{}: {problem}", path.display()))
     };
     let news = match &options.news {
         Some(path) => {
-            Some((path, load_news_pairs(&Folder::open(path)?).map_err(|error| problem(path, &error))?))
+            Some((path, load_news_pairs(&Folder::open(path)?).map_err(|error| failed(path, &error))?))
         }
         None => None,
     };
@@ -101,7 +101,7 @@ fn suites(options: &PropagationArgs, size: Size) -> Result<Vec<PropagationSuite>
         let suite = PropagationSuite::new(seed, size).map_err(InputError)?;
         match &news {
             Some((path, found)) => {
-                suite.with_news_pairs(found, size.pairs).map_err(|error| problem(path, &error))
+                suite.with_news_pairs(found, size.pairs).map_err(|error| failed(path, &error))
             }
             None => Ok(suite),
         }

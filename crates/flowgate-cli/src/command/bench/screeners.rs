@@ -170,13 +170,14 @@ pub(crate) fn read_traces(path: &Path, limit: usize) -> Result<TraceCases, Input
         }
         // Only a line of at least this length fills the limit.
         if line.len() as u64 == LONGEST_RUN {
-            return Err(failed("the run is longer than 16 MiB; leave it out"));
+            return Err(failed("the run is longer than 16 MiB; remove the line from the file"));
         }
         if line.trim().is_empty() {
             continue;
         }
-        let run = serde_json::from_str(&line)
-            .map_err(|error| failed(&format!("the line is not valid JSON: {error}; leave it out")))?;
+        let run = serde_json::from_str(&line).map_err(|error| {
+            failed(&format!("the line is not valid JSON: {error}; remove it from the file"))
+        })?;
         traces.add_run(&run, limit).map_err(|problem| failed(&problem))?;
     }
     Ok(traces)

@@ -29,6 +29,7 @@ pub(crate) fn run(seed: u64, file: &Path, output: &mut Console) -> Result<u8, In
     let is_interrupted = progress.finish(output);
     let classifier = match trained {
         Err(Error::Cancelled) => return Ok(INTERRUPTED),
+        // The interrupt came after the last pass, too late to end the training. Nothing is written either.
         _ if is_interrupted => return Ok(INTERRUPTED),
         trained => trained.map_err(|error| InputError(error.to_string()))?,
     };

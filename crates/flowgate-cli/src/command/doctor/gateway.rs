@@ -20,7 +20,8 @@ use crate::command::serve::{config_content, read_config};
 use crate::gateway_client::trusted_in;
 use crate::input::{InputError, read_short_text};
 
-/// The settings whose value is the name of an environment variable.
+/// The settings that name an environment variable for whose value [`examine_secrets`] has a substitute. An unset
+/// variable of any other setting, such as `encryption-key-from`, is an error of [`read_config`].
 const VARIABLES: [&str; 4] = ["key-from", "url-from", "webhook-secret-from", "client-secret-from"];
 /// The settings whose value is the path of a file with a key; `tls.key` is another one.
 const SECRET_FILES: [&str; 6] = [
@@ -115,8 +116,11 @@ fn examine_secrets(
                     findings.right(format!("{setting}: the variable {variable} is set"));
                     continue;
                 }
-                let advice =
-                    if key == "url-from" { "an address" } else { "a random text of 16 characters or more" };
+                let advice = if key == "url-from" {
+                    "an address"
+                } else {
+                    "the key or secret that the provider gave you or, for a client, a person or a webhook, to a random text of 16 characters or more"
+                };
                 findings.wrong(format!("{setting}: the variable {variable} is not set; set it to {advice}"));
                 // `memory` is a valid address of a database; the other text is long enough for a key.
                 let substitute = match key.as_str() {

@@ -115,6 +115,7 @@ impl SampleRequest {
             };
             // Only the label matters here, so the findings of rules are dropped.
             let Ok((event, _)) = monitor.push(TraceEntry::from(description)) else { continue };
+            // The event was added, so the fallback is never used.
             let label = monitor.trace().event(event).map_or(Label::BOTTOM, |event| event.label);
             if !label.flows_to(base) {
                 hidden.push(tool);

@@ -25,7 +25,8 @@ pub(super) fn examine(
     (home, project): (Option<&Path>, &Path),
     findings: &mut Findings,
 ) -> Result<(), InputError> {
-    // The files to examine, each with whether it belongs to the project alone.
+    // The files to examine, each with whether it belongs to the project alone. A file that the options name is not
+    // taken for one of the project.
     let mut paths: Vec<(PathBuf, bool)> = file.map(|file| (file.to_owned(), false)).into_iter().collect();
     let mut examined: Option<&'static McpClient> = None;
     if let Some(client) = client {
@@ -113,7 +114,7 @@ fn examine_server(server: &ConfiguredServer, path: &Path, findings: &mut Finding
         }
         ConfiguredTransport::Unknown => {
             findings.wrong(format!(
-                "{name} needs either `command`, with texts as its `args`, or an address; correct its entry"
+                "{name} needs either `command`, with strings as its `args`, or an address; correct its entry"
             ));
             return;
         }
@@ -187,7 +188,7 @@ fn is_program(program: &str) -> bool {
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&folders).any(|folder| {
-        // Windows finds programs without these endings.
+        // On Windows, a command line can name a program without its ending.
         ["", ".exe", ".cmd", ".bat"].iter().any(|end| folder.join(format!("{program}{end}")).is_file())
     })
 }

@@ -362,6 +362,7 @@ fn texts_at(run: &ReplayedRun, tool: &Tool, path: &Path) -> Vec<Value> {
     let trace = run.monitor.trace();
     let step_matches = |step: &PathStep, found: &PathStep| match step {
         PathStep::Key(key) if is_word(key) => step == found,
+        // `[*]` covers every key and every index. No statement names a capture in this way (see `target`).
         _ => !matches!(found, PathStep::Capture(_)),
     };
     let mut texts = Vec::new();

@@ -104,6 +104,7 @@ fn forms(argument: &str, value: &Value, role: Option<ArgumentRole>) -> Vec<Form>
         forms.push(form("is_yes_no", HarmRank::Number, "the yes or no"));
     }
     if !is_decisive {
+        // `is_integer` and `is_number` never hold for a text either.
         if !value.is_array() {
             forms.push(form("is_integer", HarmRank::Number, "the number"));
             forms.push(form("is_number", HarmRank::Number, "the number"));

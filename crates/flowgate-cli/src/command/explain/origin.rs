@@ -78,6 +78,7 @@ fn value_line(
             let spelling = if is_short { "" } else { "in another spelling " };
             Some(format!("its value occurs {spelling}in {}", describe_region(*event, *node, run)))
         }
+        // `provenance` returns this for a value that no region contains.
         CallDependency::Everything => {
             Some("its value was found nowhere in the trace: the model computed it, or made it up".to_owned())
         }

@@ -121,6 +121,7 @@ fn ask_at(address: &str, options: &HookArgs, call: AgentCall<'_>) -> Result<Vec<
     let mut output = Console::standard(Color::Never, ProgressMode::Never);
     let failed = |why| format!("the gateway cannot be asked about this call, so the call is denied: {why}");
     let gateway = GatewayClient::for_hook(address, options, &mut output).map_err(|error| failed(error.0))?;
+    // Until the gateway says otherwise, it has not handed over the call.
     let mut found: Result<Vec<StatedLabel>, String> = Err(unknown.to_owned());
     for question in questions {
         let report = gateway.post(ROUTE, &question).map_err(|error| failed(error.into_sentence()))?;

@@ -199,5 +199,6 @@ fn trace_call(tool_use: &ToolUse, number: usize) -> Call {
 /// Returns the output of the call with this number as an entry of the trace. `is_error` says whether the call failed;
 /// `None` if that is not known.
 fn output(call: usize, content: Value, is_error: Option<bool>) -> TraceEntry {
+    // `tool: None`: the call with this id says which tool it is.
     TraceEntry::from(Output { call_id: call.to_string(), tool: None, content, structured: None, is_error })
 }

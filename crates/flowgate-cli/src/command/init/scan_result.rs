@@ -1,5 +1,5 @@
 //! Finds the MCP servers that a result of `flowgate scan --format json` names, for `flowgate init`. The result has no
-//! command lines, since their arguments can be keys; so this module reads the configuration files that the result
+//! command lines, since their arguments can contain secret keys; so this module reads the configuration files that the result
 //! names. It starts no server.
 
 use std::path::{Path, PathBuf};
@@ -83,6 +83,7 @@ impl ScannedServers {
                 for spec in specs {
                     match self.servers.iter().find(|other| other.name == spec.name) {
                         None => self.servers.push(spec),
+                        // Several files may configure the same server.
                         Some(other) if *other == spec => {}
                         Some(_) => self.left_out.push(at(&format!(
                             "the server `{}`: another file configures a different server of this name; rename one of them",

@@ -54,11 +54,14 @@ pub(super) fn tune(options: &TuneArgs, output: &mut Console) -> Result<u8, Input
 #[cfg(feature = "local")]
 fn tune_local(suite: &PropagationSuite, options: &TuneArgs, output: &mut Console) -> Result<u8, InputError> {
     if options.dry_run {
+        // `true`: a local model has hidden states.
         print_no_requests(Some(suite.tuning_steps(true)), output);
         return Ok(0);
     }
     let path = options.folder.as_deref().unwrap_or_else(|| Path::new(crate::local_model::EMBEDDED));
     let (model, name) = crate::local_model::load(path, options.device.processor)?;
+    // A text that cannot be counted has no tokens here: only reports of cost read the counts, and this command prints
+    // none.
     let count = |text: &str| model.count_tokens(text).unwrap_or_default();
     let models =
         Models { states: Some(&model), batch: options.batch.into(), ..Models::scoring(&model, &count) };

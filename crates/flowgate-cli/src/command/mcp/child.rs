@@ -85,9 +85,9 @@ pub(super) async fn stop_signal() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut asked) = signal(SignalKind::terminate()) {
+        if let Ok(mut termination) = signal(SignalKind::terminate()) {
             tokio::select! {
-                _ = asked.recv() => {}
+                _ = termination.recv() => {}
                 _ = tokio::signal::ctrl_c() => {}
             }
             return;

@@ -19,7 +19,7 @@ use crate::output::Console;
 
 /// The longest line that is read, in bytes: an address with the outcome of a login.
 const MAX_LINE: u64 = 16 << 10;
-/// The time limit for finding the issuer and registering there.
+/// The time limit for finding the issuer and registering there, and for the removal of tokens.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// The time limit for the login; `flowgate-oauth` has a shorter one.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -39,7 +39,8 @@ pub(super) fn run(command: &McpLoginCommand, output: &mut Console) -> Result<u8,
     }
 }
 
-/// Returns the server in the file of the options.
+/// Reads the configuration file that the options name, and returns the server that they name. Relative paths in the
+/// file start at its folder.
 fn read_server(options: &McpServerArgs) -> Result<McpServerSpec, InputError> {
     let path = options.config.as_path();
     let text = read_short_text(path)?;
@@ -93,7 +94,7 @@ fn log_in(options: &McpServerArgs, opens_browser: bool, output: &mut Console) ->
             Ok(LoginMessage::Ended(Ok(()))) => break,
             Ok(LoginMessage::Ended(Err(why))) => return failed(output, &why),
             // The time limit is over, or the task has ended without an outcome.
-            Err(_) => return failed(output, "the login ended; try again"),
+            Err(_) => return failed(output, "the login ended without an outcome; try again"),
         }
     }
     output.note(&format!("the tokens are in {}, which only you can read", token_file.path().display()));
@@ -128,7 +129,8 @@ fn read_lines(lines: &tokio::sync::mpsc::Sender<String>) {
         let read = input.by_ref().take(MAX_LINE).read_line(&mut line);
         let is_whole = read.is_ok() && line.ends_with('\n');
         // A blank line is not sent. Sending fails if the login has ended.
-        if !line.trim().is_empty() && lines.blocking_send(line).is_err() || !is_whole {
+        let has_ended = !line.trim().is_empty() && lines.blocking_send(line).is_err();
+        if has_ended || !is_whole {
             return;
         }
     }
@@ -137,6 +139,7 @@ fn read_lines(lines: &tokio::sync::mpsc::Sender<String>) {
 /// Opens an address in the browser of the person, if there is one. The address was checked to be one of HTTPS, and
 /// reaches the program as one argument, without a shell. A failure is ignored: the person has the address.
 fn open_browser(address: &str) {
+    // Without a display, `xdg-open` could start a browser in this terminal.
     let has_display = || {
         ["DISPLAY", "WAYLAND_DISPLAY"]
             .iter()
@@ -159,9 +162,12 @@ fn log_out(options: &McpServerArgs, output: &mut Console) -> Result<u8, InputErr
     let (_, file) = read_server(options)?.login().map_err(|why| no_login(options, &why))?;
     let runtime = start_runtime()?;
     let removed = runtime.spawn(async move { file.remove().await });
-    let removed = removed.wait(BEGIN_TIMEOUT, &|| false);
-    let removed = removed.map_err(|_| InputError("the tokens are still in use; try again".to_owned()))?;
     let name = escaping::excerpt(&options.name, 40);
+    // `|| false`: nothing cancels the wait.
+    let removed = removed.wait(BEGIN_TIMEOUT, &|| false);
+    let removed = removed.map_err(|_| {
+        InputError(format!("another process still uses the tokens of {name}; end it, or try again"))
+    })?;
     match removed.map_err(|error| InputError(error.to_string()))? {
         true => output.line(&format!("logged out of {name}")),
         false => output.line(&format!("nobody was logged in to {name}")),

@@ -186,6 +186,8 @@ impl AttackFigures {
     fn add_to(&self, object: &mut Map<String, Value>) {
         let of_calls = |count: usize| if self.are_calls_unknown() { Value::Null } else { count.into() };
         let of_outcome = |count: usize| if self.with_outcome == 0 { Value::Null } else { count.into() };
+        // The numbers without a closure also count runs without marks: `attacks_stopped`, for example, if no acting
+        // call of the run is permitted.
         let fields = [
             ("injected_calls", of_calls(self.calls)),
             ("injected_permitted", of_calls(self.permitted)),
@@ -385,6 +387,7 @@ fn why_permitted(call: &JudgedCall, run: &ReplayedRun) -> String {
                     .iter()
                     .map(|(event, node)| report::region_source(&trace.region(*event, *node), &run.monitor))
                     .collect();
+                // Compares neighbours only: a repetition elsewhere in the list does no harm.
                 sources.dedup();
                 format!("from the {}", sources.join(" and the "))
             }

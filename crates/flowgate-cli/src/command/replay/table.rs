@@ -74,13 +74,13 @@ pub(super) fn print_text(
     options: &ReplayOptions<'_>,
     output: &mut Console,
 ) {
-    let name = |method: usize| methods.get(method).map(|method| method.name()).unwrap_or_default();
+    let name_of = |index: usize| methods.get(index).map(|method| method.name()).unwrap_or_default();
     let has_attacks = sums.values().any(|figures| figures.attacks.runs > 0);
     let mut sum_by_method: Vec<SuiteFigures> = vec![SuiteFigures::default(); methods.len()];
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for ((suite, method), figures) in sums {
-        rows.push(row(suite, name(*method), figures, has_attacks));
-        if let Some(total) = sum_by_method.get_mut(*method) {
+    for ((suite, index), figures) in sums {
+        rows.push(row(suite, name_of(*index), figures, has_attacks));
+        if let Some(total) = sum_by_method.get_mut(*index) {
             total.add(figures.clone());
         }
     }
@@ -120,16 +120,17 @@ fn print_lists(
     options: &ReplayOptions<'_>,
     output: &mut Console,
 ) {
-    let name = |method: usize| methods.get(method).map(|method| method.name()).unwrap_or_default();
+    let name_of = |index: usize| methods.get(index).map(|method| method.name()).unwrap_or_default();
     for list in listings(options).iter().filter(|list| list.is_wanted) {
-        for ((suite, method), figures) in sums {
+        for ((suite, index), figures) in sums {
             let calls = (list.of)(figures);
             output.line("");
+            // Without marks, it is not known which calls were injected.
             let sum = match list.kind {
                 "permitted" if figures.attacks.are_calls_unknown() => "not known".to_owned(),
                 _ => calls.values().sum::<usize>().to_string(),
             };
-            output.line(&format!("{suite}, {}: {}: {sum}", name(*method), list.title));
+            output.line(&format!("{suite}, {}: {}: {sum}", name_of(*index), list.title));
             for (call, count) in calls {
                 let line = format!("{}: {}: {}", call.task, call.tool, call.why);
                 output.line(&format!("{count:>5}  {}", escaping::line(&line)));
@@ -149,6 +150,7 @@ fn row(suite: &str, method: &str, figures: &SuiteFigures, has_attacks: bool) -> 
         let of_runs = |count: usize| format!("{count} of {}", attacks.runs);
         let of_calls = |text: String| if calls_are_unknown { "not known".to_owned() } else { text };
         row.push(of_calls(format!("{} of {}", attacks.permitted, attacks.calls)));
+        // Known in any case: if no acting call of a run is permitted, its attack is stopped, whatever it asked for.
         row.push(of_runs(attacks.stopped));
         row.push(of_calls(attacks.partly_passed.to_string()));
         row.push(of_calls(attacks.passed.to_string()));

@@ -188,6 +188,7 @@ impl TerminalApprover {
                     _ => return Decision::Deny.into(),
                 },
                 LineInput::Late => {
+                    // Ends the line of the prompt.
                     self.terminal().print("");
                     let seconds = ask.expires.as_secs();
                     self.terminal()

@@ -48,7 +48,7 @@ impl PolicyNotes<'_> {
             );
             terminal.note(&format!(
                 "steps at the base label ({base}) do not offer these tools of `{server}`, whose descriptions have labels \
-                 that do not flow to it: {}; to offer them, add\n{statement}",
+                 that do not flow to it: {}; to offer them, add to the policy\n{statement}",
                 names.join(", ")
             ));
         }

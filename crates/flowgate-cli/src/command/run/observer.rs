@@ -107,7 +107,7 @@ impl ChatObserver {
         if let Some(trace) = &mut self.trace
             && let Err(error) = trace.write_new_events(monitor)
         {
-            self.terminal.error(&format!("the trace file cannot be written: {error}; the run continues, but no further events are written to the file"));
+            self.terminal.error(&format!("the file of --trace cannot be written: {error}; the run continues, but no further events are written to it"));
             self.trace = None;
         }
         for index in self.events..monitor.trace().len() {
@@ -184,7 +184,7 @@ impl Observer for ChatObserver {
         Box::pin(ready(refreshed))
     }
 
-    /// Processes the events of the part of the turn that has ended.
+    /// Processes the events so far. The agent calls this before it serves the next need of the conversation.
     fn before_need(&mut self, conversation: &Conversation) {
         self.process_new_events(conversation);
     }

@@ -160,7 +160,7 @@ fn accepts(
         return Ok(());
     };
     if launch.shown.chars().count() > MAX_LAUNCH {
-        return Err("was not started: its command line is too long to be shown; read its configuration, and use --yes".to_owned());
+        return Err("was not started: its command line or address is too long to be shown; read its configuration, and use --yes".to_owned());
     }
     let question = format!("{names}\n    {}\nStart it to list its tools? [y/N] ", launch.shown);
     match lines.ask_beside_result(&question, output) {

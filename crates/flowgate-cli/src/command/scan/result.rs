@@ -54,7 +54,8 @@ fn hook_line(found: &ScannedFile, hook: &ConfiguredHook) -> String {
         HookEffect::NotFlowgate => format!("  hook   {program}"),
         HookEffect::Gap(gap) => format!("  hook   {program} {}", escaping::excerpt(&gap.description(), 120)),
         HookEffect::Guards if found.hooks_are_off => {
-            format!("  hook   {program} does not run, since this file switches hooks off")
+            let file = if found.switches_hooks_off { "this file" } else { "another file" };
+            format!("  hook   {program} does not run, since {file} switches hooks off")
         }
         HookEffect::Guards => {
             let place = if found.file.scope == FileScope::Project { " in this project" } else { "" };
@@ -190,6 +191,7 @@ fn bypass_of(client: &McpClient, bypass: &Bypass) -> String {
         match bypass.cover {
             HookCover::NoHook => "its own tools, without a hook",
             HookCover::Gap => "its own tools, which its hook does not guard",
+            // `has_own_tools` is false with `Everywhere`: the hook then guards the client's own tools as well.
             HookCover::Project | HookCover::Everywhere => "its own tools, outside this project",
         }
         .to_owned()

@@ -123,7 +123,10 @@ impl ReplaySetup<'_> {
         (found.runs_after, found.calls_after) = count(&replayed);
         for (kind, calls) in questions(&replayed) {
             let why = reasons.remove(&kind).unwrap_or_else(|| {
-                format!("not tried: the search ends after {}", plural(MAX_CHANGES, "change"))
+                format!(
+                    "not tried: the search ends after {}; add these to the policy, and run the command again",
+                    plural(MAX_CHANGES, "change")
+                )
             });
             let (tool, parts) = kind;
             found.left.push(UnansweredQuestion { tool, parts, calls: calls.len(), why });
@@ -206,8 +209,14 @@ impl ReplaySetup<'_> {
                 "one possible change is suggested only if recorded attacks on this tool show that the change lets none of them \
                  pass: give some with `--against FILE`. The change is {why}"
             ),
-            (false, None, Some(refused)) => format!("no form fits; not tried: `label` of {refused}"),
-            (false, None, None) => "none of the forms tried would permit the call".to_owned(),
+            (false, None, Some(refused)) => format!(
+                "no statement that Flowgate suggests would permit the call. It does not suggest a `label` of {refused}; add one \
+                 yourself only if no stranger can write this field"
+            ),
+            (false, None, None) => {
+                "no statement that Flowgate suggests would permit the call; `flowgate explain` shows the reasons against it"
+                    .to_owned()
+            }
         })
     }
 
@@ -238,9 +247,9 @@ impl ReplaySetup<'_> {
 
     /// Removes unnecessary changes from `accepted`, beginning with the most harmful one. A change is unnecessary if
     /// just as many calls are stopped without it, for example because a later change permits the same calls. A change
-    /// without which the others do not compile is necessary. `policy` is the policy without any change, and `left` is
-    /// the number of calls that are stopped with all changes.
-    fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, left: usize) {
+    /// without which the others do not compile is necessary. `policy` is the policy without any change, and
+    /// `stopped_with_all` is the number of calls that are stopped with all changes.
+    fn leave_out_unneeded(self, policy: &Policy, accepted: &mut Vec<Change>, stopped_with_all: usize) {
         let harm = |change: &Change| change.statements.iter().map(|one| one.harm.rank).max();
         accepted.sort_by_key(|change| std::cmp::Reverse(harm(change)));
         // A single change is never left out: it lets at least the call pass for which it was found.
@@ -251,7 +260,7 @@ impl ReplaySetup<'_> {
                 others.flat_map(|(_, change)| &change.statements).map(|one| one.statement.as_str());
             let is_unneeded = with_statements(policy, statements).is_some_and(|without| {
                 let (_, stopped_calls) = count(&self.replay_useful(&Arc::new(without)));
-                stopped_calls == left
+                stopped_calls == stopped_with_all
             });
             match is_unneeded {
                 true => drop(accepted.remove(at)),

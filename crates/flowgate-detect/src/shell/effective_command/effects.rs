@@ -116,13 +116,13 @@ impl EffectiveCommand<'_, '_> {
             }
             name if INTERPRETERS.contains(&name) => {
                 // Returns whether the text is code that connects a shell to a socket.
-                let code = |text: &str| {
+                let connects_shell = |text: &str| {
                     let has =
                         |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
                     has(&["socket", "tcpsocket", "fsockopen"])
                         && has(&["pty.spawn", "/bin/sh", "/bin/bash", "dup2", "subprocess", "exec"])
                 };
-                if self.any_argument(code) {
+                if self.any_argument(connects_shell) {
                     report(UnsafeCommandKind::ReverseShell, Error);
                 }
             }

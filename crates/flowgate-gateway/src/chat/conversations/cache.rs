@@ -39,8 +39,8 @@ impl ConversationCache {
         Self { max_bytes, ..Self::default() }
     }
 
-    /// Returns the cell of a conversation, and marks the conversation as used now. The cell of a conversation that is
-    /// not in memory is empty.
+    /// Returns the cell of a conversation, and marks the conversation as used now. For a conversation that is not in
+    /// memory, adds a cell, which is empty until a request loads the conversation.
     pub(super) fn cell(&mut self, key: &ConversationKey) -> ConversationCell {
         self.clock += 1;
         let (cell, used) = self.cells.entry(key.clone()).or_default();

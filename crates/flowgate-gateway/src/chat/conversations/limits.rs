@@ -1,6 +1,7 @@
 //! Limits what conversations take: the memory budget that all requests share, the number of conversations of a client,
 //! and the bytes and the memory of one conversation. Each refusal is logged with the setting that raises the limit.
-//! [`super`] and `load` call this module before a conversation takes more, and the model routes before a turn.
+//! [`super`] and `load` call this module before a conversation takes more, and the model routes and the MCP routes
+//! before each turn or message.
 
 use axum::http::StatusCode;
 

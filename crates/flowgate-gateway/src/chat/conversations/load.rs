@@ -271,7 +271,8 @@ fn new_conversation(
 }
 
 /// Creates an empty conversation of a client with these settings. The answers of its extern predicates are added to
-/// `journal`. Fails if the monitor has no room for the tools of the conversation; at first, there are none.
+/// `journal`. Fails if the monitor has no room for the descriptions of the tools on offer; the conversation begins
+/// without tools.
 fn conversation_with(
     client: &ClientState,
     settings: ConversationSettings,

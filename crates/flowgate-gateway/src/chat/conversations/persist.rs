@@ -38,6 +38,7 @@ impl Conversations {
         // A conversation that is not loaded, or was dropped from memory, has no turn to store.
         let Some(session) = locked.session.as_mut() else { return Ok(()) };
         if session.is_abandoned {
+            // The request fails with the error because of which the turn was abandoned, so this is no further error.
             self.drop_turn(handle, locked).await;
             return Ok(());
         }
@@ -264,7 +265,7 @@ fn new_shown_texts(client: &str, next_text: i64, learned: &history::LearnedTexts
     })
 }
 
-/// Returns the digests in `prefixes` that are not in `others`.
+/// Returns the digests in `prefixes` that are not in `others`. Each is the digest of a beginning of a chat.
 fn digests_not_in<'p>(
     prefixes: &'p [ChatPrefixDigest],
     others: &[ChatPrefixDigest],

@@ -160,10 +160,10 @@ impl<'c> RecordedChat<'c> {
                 withheld: turn.withheld,
             }));
         }
-        // The other gateway passes on the text that the model has written, and not the text that this gateway would
-        // show. So a text that this gateway would change is stopped. `disarmed` lists addresses that this gateway has
-        // made unusable in the text, but not all of them, and no permitted addresses that it has rewritten in their
-        // canonical form. So the written texts are compared with the shown ones as well.
+        // The gateway that asks for the judgement passes on the text that the model has written, and not the text that
+        // this gateway would show. So a text that this gateway would change is stopped. `disarmed` lists addresses that
+        // this gateway has made unusable in the text, but not all of them, and no permitted addresses that it has
+        // rewritten in their canonical form. So the written texts are compared with the shown ones as well.
         let is_shown = |written: &String| texts().any(|shown| shown.text == *written);
         if texts().any(|text| !text.disarmed.is_empty()) || !written.iter().all(is_shown) {
             return Err(NotPermitted::Stopped(StoppedChat {
@@ -255,8 +255,8 @@ impl<'c> RecordedChat<'c> {
         }
     }
 
-    /// Checks that the view has the whole chat and all tools: the other gateway shows the model everything, so a chat
-    /// of which this gateway would hide a part is refused.
+    /// Checks that the view has the whole chat and all tools: the gateway that asks for the judgement shows its model
+    /// everything, so a chat of which this gateway would hide a part is refused.
     fn check_view(&self, view: &View) -> Result<(), NotPermitted> {
         // `names` are the hidden regions.
         let shows_all = view.names.is_empty() && view.request.tools.len() == self.tools;
@@ -391,7 +391,7 @@ fn check_calls(client: &ClientState, calls: &[ToolCall], turn: &Turn) -> Result<
         || !calls.iter().zip(&turn.calls).all(|(made, ran)| is_same(client, made, ran))
     {
         return stopped(
-            "a call of the model is malformed, names a tool that the request does not offer, or exceeds the limit on calls"
+            "a call of the model is malformed, names a tool that the request does not offer, or exceeds the limit on calls: ask the model again"
                 .to_owned(),
         );
     }
@@ -425,7 +425,8 @@ fn check_texts(turn: &Turn) -> Result<(), NotPermitted> {
     }
 }
 
-/// Describes for the program behind the other gateway why a call is not permitted. The text has no content of the chat.
+/// Describes why a call is not permitted, for the program whose chat runs through the gateway that asks for the
+/// judgement. The text has no content of the chat.
 fn objection_to(client: &ClientState, verdict: &CallVerdict) -> String {
     let tool = client.spec.name_of(&verdict.tool);
     let mut reasons: Vec<String> = verdict.reasons.iter().map(describe).collect();

@@ -27,10 +27,12 @@ impl fmt::Debug for AuditContentCipher {
 }
 
 impl ContentCipher for AuditContentCipher {
+    /// Encrypts a content with the first key for its place, such that it cannot be decrypted at another one.
     fn seal(&self, text: &str, place: &[u8]) -> Option<String> {
         self.keys.seal(text, place, random::bytes().ok()?)
     }
 
+    /// Decrypts a content. Tells an unknown key from an altered content, since the operator can add a missing key.
     fn open(&self, sealed: &str, place: &[u8]) -> Result<String, ContentOpenError> {
         let (key, _) = sealed_parts(sealed).ok_or(ContentOpenError::Altered)?;
         if !self.keys.has_key(key) {

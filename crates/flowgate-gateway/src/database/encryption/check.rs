@@ -71,7 +71,8 @@ impl Database {
         matches!(&*self.cipher, ContentCipher::Sealing(ring) if !ring.is_complete())
     }
 
-    /// Records that all content of the database is sealed by the key that seals now. Does nothing without a key.
+    /// Records that all content of the database is sealed (encrypted) by the key that seals now. Does nothing without a
+    /// key.
     pub(super) async fn complete_encryption(&self) -> Result<(), DatabaseError> {
         let (cipher, identity) = (Arc::clone(&self.cipher), self.identity.clone());
         self.run(Access::Transaction, move |tx| {
@@ -87,19 +88,21 @@ impl Database {
     }
 }
 
-/// Returns the sealed lookup key; `None` if the database is not encrypted.
+/// Returns the sealed (encrypted) lookup key, by which the digests in the database are keyed; `None` if the database is
+/// not encrypted.
 async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, DatabaseError> {
     let mut rows = tx.query("SELECT sealed FROM encryption WHERE one = 1", &[]).await?;
     rows.first_mut().map(|row| row.text(0)).transpose()
 }
 
-/// Returns whether the database has no content yet, sealed or not.
+/// Returns whether the database has no content yet, sealed (encrypted) or not.
 ///
 /// # Errors
 /// If content is sealed, although the row of the table `encryption` is missing. Someone has removed the row, and the
 /// database must not pass for one that was never encrypted.
 async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
-    // The tables with content, and a column of each that is sealed. A sealed value begins with `fg1:`.
+    // The tables with content, and a column of each that is sealed. A sealed value begins with `fg1:`. The table
+    // `turns` is left out: a turn has a row in `conversations`.
     let columns = [
         ("conversations", "key"),
         ("tenants", "record"),
@@ -123,7 +126,8 @@ async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
     Ok(true)
 }
 
-/// Seals the lookup key, together with the statement whether all content of the database is sealed.
+/// Seals (encrypts) the lookup key, by which digests are keyed, together with the statement whether all content of the
+/// database is sealed.
 fn seal_lookup_key(
     ring: &KeyRing,
     is_complete: bool,
@@ -133,7 +137,7 @@ fn seal_lookup_key(
     ring.seal(&format!("{state} {}", random::hex(&ring.lookup_key())), place)
 }
 
-/// Opens the sealed lookup key, and returns the key ring of the database.
+/// Opens (decrypts) the sealed lookup key, by which digests are keyed, and returns the key ring of the database.
 ///
 /// # Errors
 /// If the key that sealed it is not among `keys`, or the row was altered or is from another database.

@@ -164,7 +164,7 @@ impl KeyRing {
 
     /// Returns the form in which a digest of a client's content is stored: an HMAC of it under the lookup key, after
     /// the character [`KEYED`], so that nobody without the key can compare it with the digest of a guessed text. A
-    /// digest that has this form already is returned unchanged.
+    /// digest that has this form already is returned unchanged: `rewrite` passes the digests that are stored.
     pub(super) fn keyed(&self, column: DigestColumn, client: &str, digest: &str) -> StoredDigest {
         if digest.starts_with(KEYED) {
             return StoredDigest(digest.to_owned());
@@ -178,7 +178,8 @@ impl KeyRing {
 const NOT_SEALED: DatabaseError = DatabaseError::Bug("a value cannot be encrypted");
 
 impl ContentCipher {
-    /// Returns the form in which a content is stored in its place: sealed, if the database has a key.
+    /// Returns the form in which a content is stored in its place: sealed (encrypted for this place), if the database
+    /// has a key.
     ///
     /// # Errors
     /// If the content cannot be sealed, for example because the operating system returns no random bytes.

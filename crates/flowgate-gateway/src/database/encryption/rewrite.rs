@@ -268,8 +268,8 @@ async fn encrypt_batch(
 }
 
 impl Rewriter<'_> {
-    /// Seals a stored value with the first key; returns `None` if that key has sealed it already. Every sealed value is
-    /// opened, so that an altered one is noticed.
+    /// Seals (encrypts) a stored value with the first key; returns `None` if that key has sealed it already. Every
+    /// sealed value is opened (decrypted), so that an altered one is noticed.
     ///
     /// # Errors
     /// If the value was altered or moved, or is not sealed although all values should be.
@@ -295,10 +295,10 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), id.into(), (&old).into()]).await? > 0)
     }
 
-    /// Seals the inputs of a turn, and replaces the digests of chat prefixes that were stored with it by their keyed
-    /// form. Returns whether this method has written the row of the turn. Inputs that a gateway has replaced meanwhile,
-    /// and a deleted turn, stay as they are. The column `prefixes` needs no such check, since a gateway never changes
-    /// it after it has inserted the turn.
+    /// Seals (encrypts) the inputs of a turn, and replaces the digests of chat prefixes that were stored with it by
+    /// their keyed form. Returns whether this method has written the row of the turn. Inputs that a gateway has
+    /// replaced meanwhile, and a deleted turn, stay as they are. The column `prefixes` needs no such check, since a
+    /// gateway never changes it after it has inserted the turn.
     async fn turn(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Column 0 is a constant, which only the cursor needs.
         let (id, number) = (row.integer(1)?, row.integer(2)?);
@@ -339,8 +339,8 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Seals the record of a tenant's stores; an empty text means that the tenant has no record. Returns whether this
-    /// method has written the record.
+    /// Seals (encrypts) the record of the labels of a tenant's stores; an empty text means that the tenant has no
+    /// record. Returns whether this method has written the record.
     async fn tenant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (tenant, old) = (row.text(0)?, row.text(3)?);
@@ -352,8 +352,8 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), (&tenant).into(), (&old).into()]).await? > 0)
     }
 
-    /// Seals a text that a client was shown, and its label. Returns whether this method has written one of them. A
-    /// value that a gateway has changed meanwhile stays as it is.
+    /// Seals (encrypts) a text that a client was shown, and its label. Returns whether this method has written one of
+    /// them. A value that a gateway has changed meanwhile stays as it is.
     async fn shown(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Column 2 is a constant, which only the cursor needs.
         let (client, number, source) = (row.text(0)?, row.integer(1)?, row.text(3)?);
@@ -373,7 +373,7 @@ impl Rewriter<'_> {
         Ok(is_changed)
     }
 
-    /// Seals the content of a question. Returns whether this method has written the content.
+    /// Seals (encrypts) the content of a question. Returns whether this method has written the content.
     async fn question(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, name) = (row.text(0)?, row.text(3)?, row.text(4)?);
@@ -384,8 +384,8 @@ impl Rewriter<'_> {
         Ok(tx.execute(sql, &[(&new).into(), (&id).into(), (&old).into()]).await? > 0)
     }
 
-    /// Seals the content of a lasting grant, and keys the digest by which the grant is found. Returns whether this
-    /// method has written one of them.
+    /// Seals (encrypts) the content of a lasting grant, and keys the digest by which the grant is found. Returns
+    /// whether this method has written one of them.
     async fn grant(&self, tx: &mut DynTransaction<'_>, row: &mut SqlRow) -> Result<bool, DatabaseError> {
         // The columns of `ContentTable::select`. Columns 1 and 2 are constants, which only the cursor needs.
         let (id, client, tenant) = (row.text(0)?, row.text(3)?, row.text(4)?);

@@ -37,8 +37,8 @@ impl SealingKeys {
         self.0.iter().any(|(known, _)| known == id)
     }
 
-    /// Encrypts a text with the first key under this random nonce, such that it can be opened only with the same `place`.
-    /// `None` if there is no key, or the text has hundreds of gigabytes.
+    /// Encrypts a text with the first key under this random nonce, such that it can be opened only with the same
+    /// `place`. `None` if there is no key, or the text has hundreds of gigabytes.
     pub(super) fn seal(&self, text: &str, place: &[u8], nonce: [u8; NONCE_BYTES]) -> Option<String> {
         let (key, cipher) = self.0.first()?;
         let payload = Payload { msg: text.as_bytes(), aad: place };
@@ -61,9 +61,9 @@ impl SealingKeys {
     }
 }
 
-/// Splits a sealed value into the id of its key and its data; `None` if the value is not sealed. Content of the database
-/// that is not sealed never has this form: JSON and hexadecimal keys begin with other characters, and a normalized text
-/// has no word that mixes alphabetic characters and symbols.
+/// Splits a sealed value into the id of its key and its data; `None` if the value is not sealed. Content of the
+/// database that is not sealed never has this form: JSON and hexadecimal keys begin with other characters, and a
+/// normalized text has no word that mixes alphabetic characters and symbols.
 pub(super) fn sealed_parts(stored: &str) -> Option<(&str, &str)> {
     stored.strip_prefix(MARK)?.split_once(':')
 }

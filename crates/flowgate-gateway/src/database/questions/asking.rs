@@ -91,9 +91,9 @@ impl QuestionToAsk {
         tx.query(&sql, &values).await?.iter_mut().map(opened).collect()
     }
 
-    /// Returns whether a question with this content asks the same as this one. The evidence may differ between questions
-    /// outside the chat: such a question stays open while answers of tools arrive, and these answers change the
-    /// evidence.
+    /// Returns whether a question with this content asks the same as this one. The evidence about the arguments of the
+    /// call may differ between questions outside the chat: such a question stays open while answers of tools arrive,
+    /// and these answers change the evidence.
     fn is_same(&self, content: &str) -> bool {
         let own = self.content.as_str();
         content == own || self.origin.turns().is_none() && without_evidence(content) == without_evidence(own)

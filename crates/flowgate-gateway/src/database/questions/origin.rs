@@ -34,7 +34,7 @@ impl QuestionOrigin {
         }
     }
 
-    /// Returns the number that the database stores.
+    /// Returns the number that the column `turn` of a question has for this origin.
     pub(super) fn to_column(self) -> i64 {
         match self {
             Self::Chat { turns, .. } => turns,
@@ -43,8 +43,8 @@ impl QuestionOrigin {
         }
     }
 
-    /// Returns the least stored number of an earlier question that counts as the same question if it is equal: a
-    /// question of the chat is compared only with questions about the same message.
+    /// Returns the least number in the column `turn` of an earlier question that counts as the same question if it is
+    /// equal: a question of the chat is compared only with questions about the same message.
     pub(super) fn first_column(self) -> i64 {
         match self {
             Self::Chat { since, .. } => since,
@@ -52,7 +52,8 @@ impl QuestionOrigin {
         }
     }
 
-    /// Returns the number of persisted turns that a stored number means; `None` outside the chat.
+    /// Returns the number of persisted turns that a number in the column `turn` means; `None` for a question outside
+    /// the chat, whose number is negative.
     pub(super) fn turns_of_column(number: i64) -> Option<i64> {
         (number >= 0).then_some(number)
     }

@@ -1,5 +1,5 @@
-//! Opens a connection to SQLite, and runs operations on it: each operation in a transaction, unless it consists of
-//! single statements. `thread` owns the connection.
+//! Opens a connection to SQLite, and runs operations on it: all statements of an operation in one transaction, or each
+//! statement by itself, as the [`Access`] of the operation says. `thread` owns the connection.
 
 use std::path::PathBuf;
 use std::pin::Pin;

@@ -22,8 +22,8 @@ pub(super) struct LockedDatabaseFile {
 }
 
 impl LockedDatabaseFile {
-    /// Locks the file of a database for this process by a lock file next to it. Creates the database file if it does not
-    /// exist and the lock file names no database, and makes it readable for its owner only.
+    /// Locks the file of a database for this process by a lock file next to it. Creates the database file if it does
+    /// not exist and the lock file names no database, and makes it readable for its owner only.
     ///
     /// # Errors
     /// If another process has the file, the expected database is missing, or a file cannot be opened.

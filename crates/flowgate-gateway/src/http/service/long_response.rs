@@ -107,7 +107,7 @@ impl GatewayService {
             part = parts.recv() => match part {
                 Some(ReplyPart::Begin(headers)) => {
                     let response = stream::response(&headers, parts, disconnect_guard);
-                    // The turn continues while the client reads: the body owns the other guard now.
+                    // The turn continues while the client reads: the body of the response owns `disconnect_guard` now.
                     tokio::spawn(async move {
                         // `Err` would say that the time of the turn is over: the turn reports that in its own last
                         // event.

@@ -91,8 +91,8 @@ impl ServiceRoute {
 }
 
 /// Every route: the list that the router is built from, that tests compare with `openapi.json`, and that the answer to
-/// an unknown path contains. The paths are written as in `openapi.json` and in the metrics. The parameter `target` covers
-/// several segments of a path; OpenAPI has no notation for that, and the router writes it as `{*target}`.
+/// an unknown path contains. The paths are written as in `openapi.json` and in the metrics. The parameter `target`
+/// covers several segments of a path; OpenAPI has no notation for that, and the router writes it as `{*target}`.
 pub(crate) static ROUTES: LazyLock<Vec<(Method, &str, ServiceRoute)>> = LazyLock::new(|| {
     let of_forms =
         Api::ALL.into_iter().flat_map(|api| api.form().routes.iter().map(move |route| (api, route)));

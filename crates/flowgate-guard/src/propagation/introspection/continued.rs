@@ -46,6 +46,7 @@ impl ChatModel for ContinuedIntrospection<'_> {
             let end = ContinuationEnd { tokens: self.tokens, stop: "\n" };
             let continued = loop {
                 let prompt = left.concat() + NEEDED;
+                // As long as the prompt is too long, its first part is left out, but never the last one, the question.
                 match (self.model.continue_text(&prompt, end).await, left) {
                     (Err(Error::TooManyTokens { .. }), [_, rest @ ..]) if !rest.is_empty() => left = rest,
                     (continued, _) => break continued?,

@@ -70,6 +70,7 @@ impl DraftValues {
                 None => self.add_phrase(&number.to_string(), 1),
             },
             Value::String(text) => {
+                // A whole argument counts as a value even if it is a single word (1).
                 self.add_phrase(text, 1);
                 self.add_text(text);
             }
@@ -109,6 +110,7 @@ struct RegionText {
 }
 
 impl RegionText {
+    /// Reads the numbers, dates and times that a text states, and its words in lower case.
     fn new(text: &str) -> Self {
         let words = words(text).into_iter().map(|(word, _)| word).collect();
         Self { stated: stated_values(&text.to_lowercase()), words }

@@ -106,7 +106,7 @@ impl PlainChat {
     fn append_message(&mut self, begin: &str, parts: &mut [Part], nonce: &str, names: &[String]) {
         self.text.push_str(begin);
         for part in parts {
-            // Images have no tokens of this model.
+            // The local model reads only text, so images are left out of it.
             if let Part::Text(text) = part {
                 *text = self.append(text, nonce, names);
             }

@@ -134,7 +134,7 @@ fn bert(fields: Fields<'_>, kind: &str, rows: usize) -> Result<BertShape, LoadEr
         ));
     }
     let is_roberta = kind != "bert";
-    // RoBERTa's first token has the row after that of the padding token.
+    // In RoBERTa and XLM-RoBERTa, the first token has the row after that of the padding token.
     let first_position =
         if is_roberta { fields.optional_number("pad_token_id")?.unwrap_or(1) + 1 } else { 0 };
     if first_position >= rows {
@@ -169,7 +169,7 @@ fn modern(fields: Fields<'_>, layers: usize) -> Result<ModernShape, LoadError> {
         match of_kind.text("rope_type")? {
             None | Some("default") => of_kind.number("rope_theta", default),
             Some(other) => Err(fields.error(format_args!(
-                "the positions `{other}` are not supported for ModernBERT; use a model with `default`"
+                "`rope_parameters.{kind}.rope_type` is `{other}`, which is not supported for ModernBERT; use a model with `default`"
             ))),
         }
     };

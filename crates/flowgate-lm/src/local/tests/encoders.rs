@@ -216,7 +216,12 @@ fn damaged_encoders_are_refused() {
         "`classifier_pooling` is `max`; use a model with cls or mean",
     );
     let scaled = json!({"full_attention": {"rope_type": "yarn", "rope_theta": 10.0}});
-    check("modernbert", "rope_parameters", scaled, "the positions `yarn` are not supported for ModernBERT");
+    check(
+        "modernbert",
+        "rope_parameters",
+        scaled,
+        "`rope_parameters.full_attention.rope_type` is `yarn`, which is not supported for ModernBERT",
+    );
     check(
         "bert",
         "model_type",

@@ -35,6 +35,7 @@ pub(super) fn train(corpus: &Corpus, vocabulary: usize) -> Result<Value, Error> 
     };
     let failed = |error: tokenizers::Error| untrainable(&error);
     let spaces = SplitPattern::String(" ".to_owned());
+    // `false`: the pattern matches the separators, and not the parts between them.
     let spaces = Split::new(spaces, SplitDelimiterBehavior::Removed, false).map_err(failed)?;
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![

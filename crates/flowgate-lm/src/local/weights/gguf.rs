@@ -75,6 +75,7 @@ impl GgufFile {
         for _ in 0..metadata_count {
             let key = header.text()?;
             let kind = header.u32()?;
+            // `true`: the value of a key may be a list.
             let value = header.value(kind, true)?;
             metadata.insert(key, value);
         }

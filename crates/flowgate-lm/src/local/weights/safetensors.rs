@@ -263,6 +263,7 @@ fn location(
     // The offsets count from the beginning of the contents.
     let (from, to) = entry.data_offsets;
     let width = u64::try_from(data_type.size_in_bytes()).unwrap_or(u64::MAX);
+    // The number of bytes that the shape needs; `None` if it overflows.
     let needed =
         entry.shape.iter().try_fold(width, |bytes, &length| bytes.checked_mul(u64::try_from(length).ok()?));
     // The number of bytes that the entry states; `None` if the end is before the start.

@@ -27,7 +27,7 @@ const NO_OUTPUT: &str =
 pub(super) fn read_system(body: &ObjectFields<'_>) -> Result<Option<Message>, WireError> {
     match body.get("systemInstruction") {
         None => return Ok(None),
-        // Google's servers also accept a plain text in place of a content.
+        // Google's servers also accept a string in place of the object with `parts`.
         Some(Json::Text(text)) => {
             return Ok(Some(Message::System(vec![Part::Text(text.clone().into_owned())])));
         }
@@ -165,7 +165,8 @@ impl ContentReader {
                         }
                         _ if only_outputs => return part.field_error("inlineData", NO_OUTPUT),
                         _ => {
-                            // A PDF that declares nothing itself is never `typed`, even if its content is.
+                            // A person does not type a PDF: without a declaration of its own, it is not `typed`, even
+                            // if its content is.
                             let source = if documents::is_pdf(&file) {
                                 documents::source_of(&part, content_source)?
                             } else {

@@ -49,6 +49,7 @@ pub(super) fn remove_provider_items(body: &mut Value) -> ProviderItems {
             });
         }
         if let Some(found) = candidate.get("groundingMetadata") {
+            // `true`: the metadata of a search reports no failure.
             items.note_result(true);
             let chunks = fields::list(found, "groundingChunks").unwrap_or_default();
             let pages = chunks.iter().filter_map(|chunk| chunk.get("web"));

@@ -17,7 +17,7 @@ const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// Returns whether Google's servers refuse a message with calls if its first call has no signature. They do so for
 /// models since Gemini 3. The version is read from the name of the model; a name without a version, such as
-/// `gemini-flash-latest`, counts as a newer one.
+/// `gemini-flash-latest`, counts as a newer one. The result is false for a name that does not begin with `gemini-`.
 fn requires_signatures(model: &str) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")
@@ -35,7 +35,7 @@ pub fn encode_request(request: &Request, model: &str) -> Value {
     let leading = request.messages.iter().take_while(is_system_text).count();
     let (system, rest) = request.messages.split_at(leading);
     let mut body = json!({"contents": contents(rest, model)});
-    // The parts of these system messages. Each is a system message, so the other branch is never taken.
+    // The parts of the leading system messages. `is_system_text` has selected them, so `else` is never reached.
     let system: Vec<Value> = system
         .iter()
         .flat_map(|message| if let Message::System(parts) = message { parts.as_slice() } else { &[] })

@@ -95,7 +95,8 @@ impl AnswerReader {
         self.stop.is_some()
     }
 
-    /// Returns the answer, or an error if its stop reason contradicts its calls; `None` if the answer is not complete.
+    /// Returns the answer, or an error if the model stopped for calls but the answer has no call. `None` if the answer
+    /// is not complete.
     pub(super) fn finish(mut self) -> Option<Result<Completion, Error>> {
         self.assembly.completion.stop = self.stop?;
         Some(correct_stop_reason(self.assembly.completion))

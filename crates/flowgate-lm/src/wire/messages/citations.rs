@@ -21,8 +21,9 @@ use crate::chat::{CitableDocument, Citation, CitedPiece, DocumentKind, Part, Rep
 
 /// The most citations of one answer; further ones are dropped.
 const MAX_CITATIONS: usize = 512;
-/// The most bytes of all passages that one answer cites, and of these with the titles and sources that the client
-/// receives with them; further citations are dropped.
+/// The most bytes of the passages that a server cites in one answer. The same limit applies to all texts of the
+/// citations that the client receives: the passages with the titles and sources of their documents. Further citations
+/// are dropped.
 const MAX_PASSAGES: usize = 4 << 20;
 /// The most bytes of documents that are searched for the passages of one answer; further citations are dropped.
 const MAX_SEARCHED: usize = 256 << 20;
@@ -82,10 +83,10 @@ impl RequestDocuments {
         let document = CitableDocument { kind, index: index.unwrap_or_default(), title, context, texts };
         let part = Part::Text(text_of(&document));
         let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let has_head =
+        let has_required_head =
             kind != DocumentKind::SearchResult || is_set(&document.title) && is_set(&document.context);
         let has_texts = !document.texts.is_empty() && document.texts.iter().all(|text| !text.is_empty());
-        if index.is_some() && has_head && has_texts {
+        if index.is_some() && has_required_head && has_texts {
             self.citable.push(document);
         }
         part

@@ -25,22 +25,22 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request. `dropped` says which fields and tools are dropped, and which tools of the provider
+/// Decodes the body of a request. `options` says which fields and tools are dropped, and which tools of the provider
 /// are accepted.
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
-    decode(body, dropped, Limit::Required)
+pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
+    decode(body, options, Limit::Required)
 }
 
 /// Decodes the body of a request whose tokens are only to be counted. Such a body need not state a token limit.
-/// `dropped` is as for [`decode_request`].
+/// `options` is as for [`decode_request`].
 ///
 /// # Errors
 /// In the same cases as [`decode_request`], except for a missing token limit.
-pub fn decode_count_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<Request, WireError> {
-    decode(body, dropped, Limit::Optional).map(|received| received.request)
+pub fn decode_count_request(body: &Json<'_>, options: &DecodeOptions) -> Result<Request, WireError> {
+    decode(body, options, Limit::Optional).map(|received| received.request)
 }
 
 /// Whether a request must state a token limit.
@@ -52,10 +52,10 @@ enum Limit {
     Optional,
 }
 
-/// Decodes the body of a request, either for an answer or for the number of tokens of the request. `dropped` is as for
+/// Decodes the body of a request, either for an answer or for the number of tokens of the request. `options` is as for
 /// [`decode_request`]; `limit` says whether the body must state a token limit.
-fn decode(body: &Json<'_>, dropped: &DecodeOptions, limit: Limit) -> Result<ReceivedRequest, WireError> {
-    let body = ObjectFields::of_body(body, dropped)?;
+fn decode(body: &Json<'_>, options: &DecodeOptions, limit: Limit) -> Result<ReceivedRequest, WireError> {
+    let body = ObjectFields::of_body(body, options)?;
     body.reject_unsupported(&REQUEST)?;
     if body.get("messages").is_none() {
         return body.field_error("messages", "is missing");
@@ -213,6 +213,7 @@ fn read_message(
     sources: &mut Sources,
     documents: &mut RequestDocuments,
 ) -> Result<(), WireError> {
+    // Only a message of the user may declare its provenance, so `USER` declares the fields of such a message.
     let is_user = message.text("role")? == "user";
     message.reject_unsupported(if is_user { &USER } else { &MESSAGE })?;
     match message.text("role")? {

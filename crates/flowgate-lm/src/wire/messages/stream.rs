@@ -127,7 +127,7 @@ fn thought_events(thought: &ReasoningPart) -> (Value, Vec<Value>) {
 
 /// A block of the streamed answer that has begun. It may also have ended.
 #[derive(Debug)]
-struct OpenBlock {
+struct StartedBlock {
     kind: BlockKind,
     /// The index of the call or of the part of the reasoning in the completion; the position of a text in the text of
     /// the completion.
@@ -145,7 +145,7 @@ pub struct StreamDecoder {
     /// Whether the event `message_start` has arrived.
     begun: bool,
     /// The blocks of the answer that have begun, by their index.
-    blocks: Vec<OpenBlock>,
+    blocks: Vec<StartedBlock>,
     /// Reads the citations, and counts them.
     citations: CitationReader,
     /// The citations of the text blocks that have ended, each with the position of the block in the text.
@@ -229,8 +229,8 @@ impl StreamDecoder {
             .ok_or(Error::Malformed("a `content_block_start` event has no `content_block`"))?;
         let field = |key: &str| fields::text(block, key);
         let kind = block_kind(block)?;
-        // As in `OpenBlock`: the index of the call or of the part of the reasoning in the completion, or the position
-        // of the text.
+        // As in `StartedBlock`: the index of the call or of the part of the reasoning in the completion, or the
+        // position of the text.
         let mut index = self.assembly.completion.text.len();
         let mut citations = Vec::new();
         match kind {
@@ -249,7 +249,7 @@ impl StreamDecoder {
             }
             BlockKind::Thought => index = self.assembly.thought(read_thought(block), listener)?,
         }
-        self.blocks.push(OpenBlock { kind, index, ended: false, citations });
+        self.blocks.push(StartedBlock { kind, index, ended: false, citations });
         Ok(())
     }
 

@@ -34,7 +34,8 @@ pub fn encode_request(request: &Request, model: &str, stream: bool) -> Value {
     reasoning_fields.extend(effort.map(|effort| ("effort".to_owned(), effort)));
     reasoning_fields.extend(summary.map(|summary| ("summary".to_owned(), summary)));
     // The provider stores no copy of the reasoning (`store` is false). The answer must therefore contain an encrypted
-    // copy, which later requests return to the model.
+    // copy, which later requests return to the model. It is requested if the client asks for it, or for an effort or a
+    // summary of the reasoning.
     let include = (reasoning.is_returned || !reasoning_fields.is_empty())
         .then(|| json!(["reasoning.encrypted_content"]));
     // Without tools, there are no calls to restrict.

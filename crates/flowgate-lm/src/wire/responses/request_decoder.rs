@@ -16,13 +16,13 @@ use crate::chat::{
 };
 use crate::json::Json;
 
-/// Decodes the body of a request. `dropped` says which fields and tools are dropped, and which tools of the provider
+/// Decodes the body of a request. `options` says which fields and tools are dropped, and which tools of the provider
 /// are accepted.
 ///
 /// # Errors
 /// If the body violates the format, or asks for something that a [`Request`] cannot express.
-pub fn decode_request(body: &Json<'_>, dropped: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
-    let body = ObjectFields::of_body(body, dropped)?;
+pub fn decode_request(body: &Json<'_>, options: &DecodeOptions) -> Result<ReceivedRequest, WireError> {
+    let body = ObjectFields::of_body(body, options)?;
     body.reject_unsupported(&REQUEST)?;
     if body.get("stream_options").is_some() {
         body.object("stream_options")?.reject_unsupported(&STREAM_OPTIONS)?;

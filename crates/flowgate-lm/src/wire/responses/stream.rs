@@ -82,14 +82,14 @@ pub fn encode_stream(
         event("response.output_item.done", json!({"output_index": message_index, "item": whole}));
     }
     // The number of message items: 1 if there is a text, otherwise 0. Reasoning after the text follows these items.
-    let after_text = usize::from(has_text);
+    let message_count = usize::from(has_text);
     for (index, thought) in
         completion.thoughts.iter().enumerate().filter(|_| order == ReasoningOrder::AfterText)
     {
-        thought_events(head, after_text + index, (index, thought), &mut event);
+        thought_events(head, message_count + index, (index, thought), &mut event);
     }
     // The calls, which always come last.
-    let first_call = after_text + completion.thoughts.len();
+    let first_call = message_count + completion.thoughts.len();
     for (index, call) in completion.calls.iter().enumerate() {
         // The index of the item in the output.
         let at = first_call + index;

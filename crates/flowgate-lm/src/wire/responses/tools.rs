@@ -98,8 +98,9 @@ impl ReceivedTools {
             "custom" => (read_custom(tool)?, custom_schema()),
             "namespace" if namespace.is_none() => {
                 tool.reject_unsupported(&NAMESPACE)?;
-                let about = (tool.text("name")?, tool.optional_text("description")?.unwrap_or_default());
-                return tool.objects("tools")?.try_for_each(|inner| self.read(&inner?, Some(about)));
+                let (name, description) = (tool.text("name")?, tool.optional_text("description")?);
+                let namespace = Some((name, description.unwrap_or_default()));
+                return tool.objects("tools")?.try_for_each(|inner| self.read(&inner?, namespace));
             }
             _ => return self.read_tool_of_provider(tool, kind),
         };
@@ -158,6 +159,7 @@ impl ReceivedTools {
                 }
                 place.get_mut().1.push(index);
             }
+            // Only earlier lists declare tools with this name: the new tool replaces them.
             Entry::Occupied(mut place) => {
                 let (_, replaced) = place.insert((self.list, vec![index]));
                 for earlier in replaced {

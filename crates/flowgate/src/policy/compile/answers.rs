@@ -14,8 +14,8 @@ impl Compiler<'_> {
     /// the expression of `tool`, where errors are reported.
     ///
     /// # Errors
-    /// If `{...}` is not a map, is empty or has a key that is not a plain text, or if a value in it is neither an
-    /// argument of the judged call nor a constant.
+    /// If `{...}` is not a map, is empty or has a key that is an f-string, or if a value in it is neither an argument
+    /// of the judged call nor a constant.
     pub(super) fn answers(
         &mut self,
         tool: &ToolRef,
@@ -24,7 +24,7 @@ impl Compiler<'_> {
     ) -> CompileResult<ListSource> {
         let pattern = self.pattern(&tool.name, &expr.span)?;
         let Some(arguments) = &tool.arguments else { return Ok(ListSource::Answers(pattern)) };
-        let help = "write `VALUE in tool:NAME({id: call.arguments.id})`: names of arguments with arguments of this call or constants";
+        let help = "write `VALUE in tool:NAME({id: call.arguments.id})`: names of arguments, each with an argument of this call or a constant";
         let entries = match &*arguments.kind {
             ExprKind::Dict(entries) if !entries.is_empty() => entries,
             _ => {
@@ -39,8 +39,9 @@ impl Compiler<'_> {
         // The arguments of the answered call, with the values that they must have.
         let mut matched = Vec::new();
         for (key, value) in entries {
+            // The parser yields only names, text literals and f-strings as keys; a name counts as a text literal.
             let ExprKind::Str(key) = &*key.kind else {
-                return self.fail("tool", &key.span, "the name of an argument is not a plain text", help);
+                return self.fail("tool", &key.span, "the name of an argument is an f-string", help);
             };
             let compiled = self.expression(value, scope)?;
             // The variable in slot 0 is the judged call: the path is `call.arguments.NAME` or a part of it.

@@ -21,8 +21,8 @@ const FIXED_LENGTH: &str = "give the part before the group a fixed length, and t
                             open-ended part could choose what the group is; if the tool writes each value on a line of its own, \
                             use `capture_line`, which counts lines";
 /// The advice for a pattern of `capture_line`.
-const FIXED_LINES: &str = "fix the number of lines before the group or after it, so write `[^\\n]*` and not `.*` in them; give the group, \
-                           on its own line, a fixed beginning, a maximum length, and no line break";
+const FIXED_LINES: &str = "fix the number of lines before the group or after it, so write `[^\\n]*` and not `.*` in them; give the part \
+                           of its line before the group a fixed length, and the group a maximum length and no line break";
 
 /// Checks that the author of a text cannot choose where the group named `group` is when the text matches the pattern.
 /// `reliance` states which property of the tool the capture relies on:
@@ -42,29 +42,29 @@ pub(super) fn check(pattern: &str, group: &str, reliance: CaptureReliance) -> Re
     };
     // `.` matches a line break too, as when the pattern is applied to a text.
     let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
-    let pattern = parser.parse(pattern).map_err(|_| help)?;
+    let parsed = parser.parse(pattern).map_err(|_| help)?;
     let is_group = |part: &Hir| match part.kind() {
         HirKind::Capture(Capture { name: Some(name), .. }) => **name == *group,
         _ => false,
     };
     // The pattern as a sequence of parts. The group must be one of them, so that what is before it is known.
-    let parts = match pattern.kind() {
+    let parts = match parsed.kind() {
         HirKind::Concat(parts) => parts.as_slice(),
-        _ => std::slice::from_ref(&pattern),
+        _ => std::slice::from_ref(&parsed),
     };
     let position = parts.iter().position(is_group).ok_or(help)?;
     let (before, rest) = parts.split_at(position);
-    let (group, after) = rest.split_first().ok_or(help)?;
+    let (group_part, after) = rest.split_first().ok_or(help)?;
     let is_fixed = match reliance {
         CaptureReliance::Nothing => before.iter().all(has_fixed_length),
         CaptureReliance::Lines => {
             let is_counted = |parts: &[Hir]| parts.iter().all(|part| line_breaks(part).is_some());
             (is_counted(before) || is_counted(after))
-                && line_breaks(group) == Some(0)
+                && line_breaks(group_part) == Some(0)
                 && has_fixed_beginning_of_line(before)
         }
     };
-    if is_fixed && group.properties().maximum_len().is_some() { Ok(()) } else { Err(help) }
+    if is_fixed && group_part.properties().maximum_len().is_some() { Ok(()) } else { Err(help) }
 }
 
 /// Returns whether all texts that a part of a pattern matches have the same length.

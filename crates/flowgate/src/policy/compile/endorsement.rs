@@ -163,12 +163,7 @@ impl Compiler<'_> {
         }
         let help = "test this argument itself with `is_date`, `is_datetime`, `is_time`, `is_integer`, \
             `is_decimal`, `is_bool`, `is_yes_no`, `in [...]`, `in tool:NAME` or a bounded `fullmatch`, or write `unsafe endorse`";
-        self.fail(
-            "endorse-untyped",
-            &expr.span,
-            "no condition limits the argument to values of a harmless form",
-            help,
-        )
+        self.fail("endorse-untyped", &expr.span, "no condition limits the argument to harmless values", help)
     }
 }
 

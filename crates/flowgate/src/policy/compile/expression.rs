@@ -329,12 +329,13 @@ impl Compiler<'_> {
         Ok(CompiledExpr::IsTool(Box::new(event), pattern, shape))
     }
 
-    /// Returns the text of a key of a map. A key that is not a plain text is an error: if its entry were left out, a
-    /// tool pattern would restrict less than the policy says.
+    /// Returns the text of a key of a map. A key that is an f-string is an error: it has no fixed text, and if its
+    /// entry were left out, a tool pattern would restrict less than the policy says.
     fn map_key<'k>(&mut self, key: &'k Expr) -> CompileResult<&'k str> {
+        // The parser yields only names, text literals and f-strings as keys; a name counts as a text literal.
         let ExprKind::Str(text) = &*key.kind else {
-            let help = "write the key as a text, such as `\"to\"`";
-            return self.fail("syntax", &key.span, "the key of the map is not a plain text", help);
+            let help = "write it without `f`, such as `\"to\"`";
+            return self.fail("syntax", &key.span, "the key of the map is an f-string", help);
         };
         Ok(text)
     }
@@ -361,8 +362,8 @@ impl Compiler<'_> {
                 let pattern = self.shape_pattern(text, &expr.span)?;
                 ArgumentShape::Text(text.as_str().into(), pattern.map(Box::new))
             }
-            // In Flowgate's dialect, the whole text must be an e-mail address. In that of invariant-ai, the text only
-            // has to contain one, as for the other kinds.
+            // In Flowgate's dialect, the whole text must be an e-mail address. In that of invariant-ai, a text that
+            // contains one suffices. The next arm does the same for every other kind, in both dialects.
             ExprKind::Matcher(name) if name == "EMAIL_ADDRESS" && self.plan.dialect == Dialect::Flowgate => {
                 match FUNCTIONS.find("is_email") {
                     Some((id, _)) => ArgumentShape::Kind(id),

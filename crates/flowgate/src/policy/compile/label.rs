@@ -137,11 +137,11 @@ impl Compiler<'_> {
                     match self.computed_element(dimension, arguments, part, scope)? {
                         Ok(fixed) => fixed,
                         // This `Err` is no failure: it is an element that is computed from values of an event.
-                        Err(computed) => {
+                        Err((dimension, expressions)) => {
                             // The dimension is known: `computed_element` has looked it up.
-                            let index = self.plan.space.index(&computed.0).unwrap_or(usize::MAX);
+                            let index = self.plan.space.index(&dimension).unwrap_or(usize::MAX);
                             self.add_dimensions(&mut label, DimensionSet::single(index), part)?;
-                            label.computed.push(computed);
+                            label.computed.push((dimension, expressions));
                             continue;
                         }
                     }

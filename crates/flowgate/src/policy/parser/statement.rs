@@ -109,8 +109,9 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses a statement that begins with `word` and is about one region, or about none, such as `lattice` or a rule.
-    /// [`Self::statement`] parses the others. Reports an unknown word.
+    /// Parses a statement that begins with `word`, if statements of its kind are about one region, as `endorse`, or
+    /// about none, as `lattice` or a rule. Reports an unknown word. [`Self::statement`] parses the statements that can
+    /// be about several regions.
     fn single_statement(&mut self, word: &str) -> ParseResult<StatementKind> {
         match word {
             "lattice" => self.lattice(),

@@ -3,7 +3,7 @@
 //! A statement declares the label of a region. Its condition can read labels that another statement sets, so the
 //! monitor applies all statements again until no statement has read a label that a later one raised. The methods in
 //! this file set the declared labels and record which nodes statements have read. Each round begins with the unlabelled
-//! document again, so they also carry the labels that earlier rounds have read over to the next round.
+//! document again, so the methods also tell the next round which labels the earlier rounds have read.
 
 use super::{Document, NodeId};
 use crate::label::{DimensionSet, Label, PartialLabel, Space};

@@ -61,8 +61,8 @@ impl<'t> Layout<'t> {
         loop {
             let space = |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r') || flow && b == b',';
             at = self.skip_while(at, space);
-            let apart = at.checked_sub(1).and_then(|before| self.peek(before)).is_none_or(space);
-            if self.peek(at) != Some(b'#') || !apart {
+            let may_begin_comment = at.checked_sub(1).and_then(|before| self.peek(before)).is_none_or(space);
+            if self.peek(at) != Some(b'#') || !may_begin_comment {
                 return at;
             }
             at = self.skip_while(at, |b| !matches!(b, b'\n' | b'\r'));
