@@ -172,7 +172,8 @@ const WORDS: &[&str] = &[
 
 /// The punctuation after a blank of a phrasing that is made up. The repeated empty text makes no punctuation likely.
 const PUNCTUATION: &[&str] = &[
-    "", "", "", "", "", "", ",", ":", " -", " =", " (", ";", "\n", " )", " |", " /", " #", " <", " ~", "'", "\"", " ::",
+    "", "", "", "", "", "", ",", ":", " -", " =", " (", ";", "\n", " )", " |", " /", " #", " <", " ~", "'",
+    "\"", " ::",
 ];
 
 impl Phrasing {
