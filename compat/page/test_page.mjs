@@ -178,6 +178,8 @@ async function open(person, options = {}) {
     await page.getByLabel("Your key").fill(KEYS[`${person.toUpperCase()}_KEY`]);
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { name: "Questions", level: 1 }).waitFor();
+    // A question that is asked before the page knows the open ones is shown, and not announced as a new one.
+    await page.locator("[aria-busy]").waitFor({ state: "detached" });
   }
   return { page, context, errors };
 }

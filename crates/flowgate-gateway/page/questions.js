@@ -26,6 +26,10 @@ let redraw = () => {};
 let context;
 let isScheduled = false;
 let isLoading = false;
+/** Resolves when the open questions are known for the first time, and the function that resolves it. */
+let firstLoad;
+let setLoaded = () => {};
+let isLoaded = false;
 let lost = "";
 let arrived = [];
 let ended = [];
@@ -107,6 +111,8 @@ async function load() {
   }
   leftOut = left_out;
   lost = "";
+  isLoaded = true;
+  setLoaded();
   schedule();
 }
 
@@ -254,7 +260,7 @@ function draw(list) {
   update(
     list,
     lost ? h("p", { role: "alert" }, lost) : null,
-    shown.length === 0 ? h("p", { class: "faint" }, "No call waits for a decision. This page shows a new question as soon as it is asked.") : null,
+    shown.length === 0 && isLoaded ? h("p", { class: "faint" }, "No call waits for a decision. This page shows a new question as soon as it is asked.") : null,
     elements,
     more > 0 ? h("p", {}, `${more} more questions are shown when some of these are decided.`) : null);
   if (focused === undefined || list.contains(document.activeElement)) return;
@@ -286,6 +292,8 @@ export function begin(shared) {
   cards.clear();
   groups.clear();
   own.clear();
+  isLoaded = false;
+  firstLoad = new Promise((resolve) => { setLoaded = resolve; });
   redraw = () => {};
   const onLost = () => {
     if (context.signal.aborted) return;
@@ -295,6 +303,7 @@ export function begin(shared) {
   watch(shared.signal, load, change, onLost);
 }
 
+/** Shows the view. The promise resolves when the open questions are known. */
 export function view(content, { left }) {
   const keys = ANSWERS.flatMap(({ key, words }, index) => [index > 0 ? ", " : "", h("kbd", {}, key), ` ${words.toLowerCase()}`]);
   const list = h("div", { class: "cards" });
@@ -303,4 +312,5 @@ export function view(content, { left }) {
   redraw = () => draw(list);
   left.addEventListener("abort", () => { redraw = () => {}; });
   redraw();
+  return firstLoad;
 }
