@@ -147,7 +147,7 @@ Exit codes:
 #[cfg(feature = "local")]
 const TRAIN_HELP: &str = "\
 Examples:
-  flowgate lm train models/mine                         on one machine, one to two hours on two cores
+  RAYON_NUM_THREADS=1 flowgate lm train models/mine     one to two hours on two cores
   flowgate lm train models/mine                         continue after Ctrl-C
   flowgate lm train models/more --from models/half      train a trained model further
   flowgate lm train models/large --layers 6 --width 256 --batch 16
@@ -155,7 +155,8 @@ Examples:
   flowgate lm train models/mine --export models/half    and write the model as it ships
   flowgate bench propagation --local models/half        measure labels with it
 
-The folder also has losses.csv, the loss of each step, and losses.svg, its curve.
+The folder also has losses.csv, the loss of each step, and losses.svg, its curve. With RAYON_NUM_THREADS=1, each text is
+computed by one thread; otherwise, the threads of the matrix library wait for work on the cores that compute other texts.
 
 Exit codes:
   0    the training is complete

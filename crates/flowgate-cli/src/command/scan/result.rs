@@ -54,8 +54,12 @@ fn hook_line(found: &ScannedFile, hook: &ConfiguredHook) -> String {
         HookEffect::NotFlowgate => format!("  hook   {program}"),
         HookEffect::Gap(gap) => format!("  hook   {program} {}", escaping::excerpt(&gap.description(), 120)),
         HookEffect::Guards if found.hooks_are_off => {
-            let file = if found.switches_hooks_off { "this file" } else { "another file" };
-            format!("  hook   {program} does not run, since {file} switches hooks off")
+            let cause = if found.switches_hooks_off {
+                "this file switches hooks off"
+            } else {
+                "another file switches hooks off"
+            };
+            format!("  hook   {program} does not run, since {cause}")
         }
         HookEffect::Guards => {
             let place = if found.file.scope == FileScope::Project { " in this project" } else { "" };
