@@ -301,9 +301,12 @@ impl WitnessRecord {
         witnessed.heads.get(&line.seq).is_some_and(|heads| heads.iter().any(|head| *head != line.hash))
     }
 
-    /// Returns a loss of the logs with the key of this log, which is about to be opened: the last line that the witness
-    /// has received of such a log, if this log does not contain the line. `None` if this log contains the last received
-    /// line of every log with its key.
+    /// Returns a loss that the witness shows: the last line that it has received of a log with the same key as
+    /// `log_file`, the log that is about to be opened, if `log_file` does not contain this line. `None` if `log_file`
+    /// contains the last received line of every log with its key.
+    ///
+    /// A line of another log is lost, too: a gateway writes one log with its key, so `log_file` has taken the place of
+    /// the other log. Lines whose loss an operator has accepted do not count.
     ///
     /// # Errors
     /// Fails if the log cannot be read.

@@ -55,8 +55,9 @@ impl RunMarks<'_> {
 /// The calls that an attack asked for, as far as the run says which these are.
 #[derive(Debug)]
 pub(crate) struct AttackCalls {
-    /// The indices of the calls, among all calls of the run. If the run does not say which calls the attack asked for,
-    /// each may be one of them.
+    /// The indices of the calls that the attack asked for, among all calls of the run, without harmless calls. If the
+    /// run does not say which calls the attack asked for (`are_known` is false), the indices of all calls that are not
+    /// harmless: each may be one of them.
     pub(crate) indices: Vec<usize>,
     /// Whether the run says which calls the attack asked for.
     pub(crate) are_known: bool,
@@ -83,7 +84,8 @@ impl AttackCalls {
         let outcomes = self.indices.iter().filter_map(|index| run.calls.get(*index)).map(|call| call.outcome);
         let permitted = outcomes.filter(|outcome| *outcome == Outcome::Permit).count();
         match (self.are_known, permitted) {
-            // This is certain even if the run does not say which calls the attack asked for: no call of it acts.
+            // This is certain even if the run does not say which calls the attack asked for: `indices` then has every
+            // call of the run that is not harmless, so there is no such call.
             _ if self.indices.is_empty() => AttackHarm::NoCall,
             (_, 0) => AttackHarm::Stopped,
             // It is not known which calls the attack asked for: the user may have asked for a permitted one.

@@ -4,10 +4,15 @@
 //! A method is a type that implements [`StepMethod`], in one file. A conversation queries the trait's functions, and
 //! otherwise treats all methods alike; [`MethodRegistry`] lists the methods that a program offers by name. An embedding
 //! program adds a method without a change here: it implements the trait, registers the method, and passes it to
-//! [`ConversationSettings::new`](crate::conversation::ConversationSettings::new). Whatever a method chooses, the
-//! monitor judges every call with the label of what the model was shown. An error of a method costs utility, questions
-//! or counted bits, but never permits a call that the policy denies. The submodule [`draft`] defines how a method
-//! judges drafts.
+//! [`ConversationSettings::new`](crate::conversation::ConversationSettings::new).
+//!
+//! Whatever a method chooses, the monitor judges every call with the label of what the model was shown. An error of a
+//! method therefore never permits a call that the policy denies. It costs utility, questions to a person, or bits: a
+//! choice that depends on hidden text reveals bits of this text to an observer of the steps, and the conversation
+//! counts them for each turn ([`TurnUsage::bits`](crate::conversation::TurnUsage::bits)).
+//!
+//! Some methods judge the drafts of steps, as the submodule [`draft`] defines. A *draft* is here a message that the
+//! model writes with everything in view; the method accepts it, or has the step generated again at a lower label.
 //!
 //! | method | a step is shown |
 //! |---|---|

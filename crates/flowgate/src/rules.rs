@@ -158,7 +158,9 @@ impl RuleMatcher {
             let Some(rule) = plan.rules.get(rule_index) else { continue };
             let Some(variable) = rule.events.get(position) else { continue };
             if !variable.is_outer {
-                // The variable belongs to a block, which may count the event.
+                // The variable belongs to a block, which may count the event. With `matters_later`, this can change the
+                // result of the block in matches of earlier events, so the whole rule is searched again. Otherwise, the
+                // block counts the event only in matches with a later event, and that event starts their search.
                 if variable.matters_later {
                     self.stale.push(rule_index);
                 }

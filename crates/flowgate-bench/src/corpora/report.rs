@@ -32,8 +32,11 @@ pub fn page(benchmark: &str, rows: &[CaseRow], manifest: &Value) -> String {
     html::page(&format!("Benchmark {benchmark}"), manifest, &[chart], &[figure_table(benchmark, rows)])
 }
 
-/// Returns the table of the figures, for text and for the page. `benchmark` is the name of the benchmark. The columns
-/// after `attacks` count the attacks by their fates, and those after `actions` the calls of the users' tasks.
+/// Returns the table of the figures, for the table of text ([`text`]) and for the HTML page ([`page`]). `benchmark` is
+/// the name of the benchmark. The columns after `attacks` count the attacks by their fates, and those after `actions`
+/// the calls of the users' tasks. A call is *unmade* if the double did not make it, because an answer that it needs
+/// stayed hidden, or an earlier call did not run. An attack has the fate of its first call that did not run without a
+/// question, so it is *unmade* if that call is.
 fn figure_table(benchmark: &str, rows: &[CaseRow]) -> Table {
     let header = [
         "cases of",

@@ -121,11 +121,13 @@ pub(super) fn verify_propagation_model(
 fn not_at_hand(model: &str, settings: VerifySettings<'_>) -> String {
     let advice = match settings.local {
         Some(_) => {
-            "name its folder with `--local`; the answers of a model on a server are not kept, so run its command again"
+            "if the model is in a folder or a GGUF file, name it with `--local`; if the model is on a server, its \
+             answers are not kept, so run the command that wrote this file again"
         }
         None => {
-            "use a program that was built with the feature `local`, and name the folder of the model with `--local`; \
-             the answers of a model on a server are not kept, so run its command again"
+            "if the model is in a folder or a GGUF file, use a program that was built with the feature `local`, and \
+             name the model with `--local`; if the model is on a server, its answers are not kept, so run the command \
+             that wrote this file again"
         }
     };
     format!(

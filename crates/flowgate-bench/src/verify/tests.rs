@@ -265,10 +265,10 @@ fn a_run_of_propagation_repeats() {
     let error = verify(&run, VerifySettings::default()).unwrap_err();
     assert!(error.contains("`batch` is not from 1 to 1000"), "{error}");
     run[0]["batch"] = json!(4);
+    let error = verify(&run, VerifySettings::default()).unwrap_err();
     assert!(
-        verify(&run, VerifySettings::default()).unwrap_err().contains(
-            "the run of the model `Qwen3-0.6B` cannot be repeated without this model; use a program"
-        )
+        error.contains("the run of the model `Qwen3-0.6B` cannot be repeated without this model; "),
+        "{error}"
     );
 }
 
@@ -374,11 +374,11 @@ fn runs_of_a_local_model_are_repeated_with_it() {
         changed[1]["type"] = json!("other");
         assert_eq!(verify(&changed, with_local()).unwrap().differences, ["line 2: type differs"]);
         changed[0]["model"] = json!("large");
-        let expected = "the run of the model `large` cannot be repeated without this model; name its folder";
+        let expected = "the run of the model `large` cannot be repeated without this model; ";
         let error = verify(&changed, with_local()).unwrap_err();
-        assert!(error.contains(expected), "{error}");
+        assert!(error.contains(expected) && error.contains("GGUF file, name it with `--local`"), "{error}");
         let error = verify(&run, VerifySettings::default()).unwrap_err();
-        assert!(error.contains("cannot be repeated without this model; use a program"), "{error}");
+        assert!(error.contains("use a program that was built with the feature `local`"), "{error}");
     }
     // The number of cases bounds the time, and a run over recorded calls has the limit of its prompts.
     let mut changed = screeners.clone();

@@ -220,13 +220,14 @@ impl LabelledRun<'_> {
         })
     }
 
-    /// Returns the fields of an event: every value that is neither a list nor a map, and every captured part of a text.
-    /// Also returns the lists and maps whose structure a step at the base label is not shown.
+    /// Returns the fields of the event's content that the command lists (see `is_listed`): the values that are neither
+    /// null nor a list nor a map, and the captured parts of texts. Also returns the lists and maps of the content whose
+    /// structure a step at the base label is not shown.
     fn fields(&self, id: EventId) -> Vec<LabelledField> {
         let monitor = &self.run.monitor;
         let Some(event) = monitor.trace().event(id) else { return Vec::new() };
         let document = &event.document;
-        let nodes = (0..document.nodes().len()).filter(|node| is_shown(document, *node, &event.body));
+        let nodes = (0..document.nodes().len()).filter(|node| is_listed(document, *node, &event.body));
         let policy = monitor.policy();
         let mut fields = Vec::new();
         for node in nodes {
@@ -278,7 +279,7 @@ fn structure(document: &Document, node: NodeId) -> String {
 /// Returns whether the command lists the part `node` of an event with this `document` and `body`: the part is not null,
 /// and it belongs to the content of a message or an answer, to the arguments of a call, or to the name or the
 /// description of a tool.
-fn is_shown(document: &Document, node: NodeId, body: &EventBody) -> bool {
+fn is_listed(document: &Document, node: NodeId, body: &EventBody) -> bool {
     // A message that only calls tools has no content.
     let is_missing = |node: &flowgate::trace::DocumentNode| matches!(&node.content, NodeContent::Scalar(value) if value.is_null());
     let path = document.path(node).to_string();

@@ -158,7 +158,7 @@ pub(crate) fn run(options: &ReplayOptions<'_>, output: &mut Console) -> Result<u
     let stop = AtomicBool::new(false);
     #[cfg_attr(
         not(any(feature = "local", feature = "run")),
-        expect(unused_mut, reason = "a model can fail as well")
+        expect(unused_mut, reason = "only a program that asks models adds their failures later")
     )]
     let (sums, skipped, occurrences, mut errors) = std::thread::scope(|scope| {
         // The queue is short: the reader waits for the workers, so that few runs are in memory at a time. The reader is

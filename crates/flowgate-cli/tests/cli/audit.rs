@@ -217,7 +217,7 @@ fn a_loss_is_accepted() {
     check(
         &["audit", "accept-loss", "--config", config],
         0,
-        "continues and records the loss: database missing\n  found     8 lines\n",
+        "now records it (database missing), and the gateway can start again\n  found     8 lines\n",
     );
     check(&["audit", "accept-loss", "--config", config], 0, "has all lines that the database has recorded");
     check(&["audit", "show", path], 0, "loss-accepted");
@@ -235,11 +235,15 @@ fn a_loss_is_accepted() {
     check(
         &["audit", "accept-loss", "--config", config],
         0,
-        "continues and records the loss: log behind its database\n",
+        "now records it (log behind its database), and the gateway can start again\n",
     );
     // The log is replaced by another one.
     std::fs::rename(&log, folder.join("aside.jsonl")).unwrap();
-    check(&["audit", "accept-loss", "--config", config], 0, "log missing\n");
+    check(
+        &["audit", "accept-loss", "--config", config],
+        0,
+        "now records it (log missing), and the gateway can start again\n",
+    );
     let aside = folder.join("aside.jsonl");
     check(
         &["audit", "verify", name(&aside), "--config", config],

@@ -205,8 +205,9 @@ fn storable_source(source: &str) -> String {
     source.replace('\0', "\u{fffd}")
 }
 
-/// Deletes the oldest texts of a source of a client, so that at most `most` characters are left, and counts that texts
-/// of the client were forgotten.
+/// Deletes the oldest texts of a source of a client, so that at most `most` characters are left. Counts that texts of
+/// the client were forgotten, even if the database has no more than `most` characters and nothing is deleted: the
+/// caller names only sources of which its gateway has forgotten texts in memory.
 async fn trim_shown_texts(
     tx: &mut DynTransaction<'_>,
     client: &str,

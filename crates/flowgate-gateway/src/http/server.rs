@@ -176,9 +176,10 @@ impl HttpServer {
         self.service.login_link(person)
     }
 
-    /// Serves until `stop` resolves; then accepts no more connections, and waits for the open connections and the
-    /// running turns, at most for the time to drain. Finally closes the service. Returns whether all of them have ended
-    /// (`Drained`), or the wait was too long (`Cut`).
+    /// Serves until `stop` resolves. Then accepts no more connections, ends the streams that would never end by
+    /// themselves, and waits for the open connections and the running turns, at most for the time to drain. Finally
+    /// signs the audit log and closes the database. Returns whether all connections and turns have ended (`Drained`),
+    /// or the time to drain was over first (`Cut`).
     pub async fn run(self, stop: impl Future<Output = ()>) -> ShutdownOutcome {
         let admission = Admission::new(self.limits.connections, self.limits.connections_of_address);
         let (close, closing) = watch::channel(false);

@@ -101,7 +101,8 @@ impl CleanedTextWriter {
             return before;
         }
         // The normal form of `c` has `count` characters; the last one is `seen`. `c` itself is written, but the signs
-        // are recognised in its normal form.
+        // are recognised in its normal form. `has_sign` leaves out `=`: where a normal form of several characters
+        // contains it, such as `==`, it is also the last one, before which the match below writes a space.
         let (mut count, mut seen) = (0, c);
         let mut has_sign = false;
         for_each_normalized(c, |folded| {
@@ -118,7 +119,7 @@ impl CleanedTextWriter {
             return seen;
         }
         // A space goes before these signs; before some of them, only after a sign with which they begin an address, a
-        // link or a reference.
+        // link or a reference. `=` and `(` are signs of markup that loads a resource, such as `style=` and `url(`.
         let needs_space_before = match seen {
             '.' | '@' | '=' | '(' => true,
             '/' | '\\' => matches!(before, '/' | '\\'),

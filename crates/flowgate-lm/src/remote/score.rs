@@ -203,7 +203,10 @@ fn token_logprob(entry: &Value) -> Result<(Option<&str>, Option<f64>), Error> {
     let Some(entry) = entry.as_object() else { return Ok((None, None)) };
     let mut tokens = entry.values();
     let (Some(token), None) = (tokens.next(), tokens.next()) else {
-        return Err(Error::Malformed("`prompt_logprobs` does not have exactly one token for each position"));
+        return Err(Error::Malformed(
+            "an entry of `prompt_logprobs` does not have exactly one token, so the server does not score prompts \
+            as vLLM does; choose another method of scoring (option `--scores`)",
+        ));
     };
     let text = token.get("decoded_token").and_then(Value::as_str);
     Ok((text, token.get("logprob").and_then(Value::as_f64)))
@@ -322,7 +325,10 @@ mod tests {
         check(
             by,
             &[("200 OK", &two)],
-            &bad("`prompt_logprobs` does not have exactly one token for each position"),
+            &bad(
+                "an entry of `prompt_logprobs` does not have exactly one token, so the server does not score prompts \
+                as vLLM does; choose another method of scoring (option `--scores`)",
+            ),
         )
         .await;
         let null = listed(&[token("hello", "-3"), token(" world", "null")].join(","));

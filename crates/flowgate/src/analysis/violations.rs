@@ -108,9 +108,10 @@ impl<'a> ViolationCollector<'a> {
         key
     }
 
-    /// Returns what represents a value in a key of invariant-ai: the index of its event in the list of messages, or -1
-    /// if the value is not an event. A call has the index of the message that proposes it; each tool of a list of tools
-    /// has an index of its own. The first use of this method computes the indices of all events (`compat_indices`).
+    /// Returns the part for one value in the key of a violation, in the format of invariant-ai (see `violation_key`):
+    /// the index of the value's event in the list of messages, or -1 if the value is not an event. A call has the index
+    /// of the message that proposes it; each tool of a list of tools has an index of its own. The first use of this
+    /// method computes the indices of all events (`compat_indices`).
     fn compat_index(&mut self, value: &Value) -> String {
         let Value::Event(id) = value else { return "-1".to_owned() };
         if self.compat_indices.is_empty() {

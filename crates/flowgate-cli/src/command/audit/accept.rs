@@ -1,5 +1,6 @@
-//! Runs `flowgate audit accept-loss`. The gateway refuses to start if its audit log lacks lines that its database has
-//! recorded. This command records that an operator accepts the loss, so that the gateway can start again.
+//! Runs `flowgate audit accept-loss`. The gateway refuses to start if its audit log lacks lines that its database or
+//! the witness's file has recorded, or if the database has no record of the log. This command records that an operator
+//! accepts the loss, so that the gateway can start again.
 
 use std::path::Path;
 
@@ -14,8 +15,8 @@ use crate::output::{Console, plural};
 const KEY_HOLDER: &str = "who has the key";
 
 /// Runs `flowgate audit accept-loss` for the gateway with the configuration at `path`: if the log lacks lines that the
-/// database has recorded, records that an operator accepts the loss, and prints what is lost. Returns 0, also if
-/// nothing is lost.
+/// database or the witness's file has recorded, or the database has no record of the log, records that an operator
+/// accepts the loss, and prints what is lost. Returns 0, also if nothing is lost.
 pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));
     let config = serve::gateway_config(path)?;
@@ -30,7 +31,10 @@ pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     match loss {
         None => output.line(&format!("{mark} {name} has all lines that the database has recorded")),
         Some(loss) => {
-            output.line(&format!("{mark} {name} continues and records the loss: {}", loss.name()));
+            output.line(&format!(
+                "{mark} the loss is accepted: {name} now records it ({}), and the gateway can start again",
+                loss.name()
+            ));
             // The last line that the database or the witness has recorded, if either still knows one. `seq` is the
             // number of the line from 0.
             if let Some(anchor) = loss.contradicted_anchor() {

@@ -93,8 +93,9 @@ impl HookAnswer {
         }
     }
 
-    /// Returns the line to print for Claude Code; `None` if Claude Code's own permissions decide. With `allow`, they do
-    /// not decide about a permitted call: the line says `allow`.
+    /// Returns the line of JSON that the caller prints for Claude Code. `None` if nothing is to be printed: there is no
+    /// objection to an output or a prompt, the event is not judged, or Claude Code's own permissions decide about a
+    /// permitted call. With `allow`, they do not decide: the line for a permitted call says `allow`.
     pub(super) fn print(&self, allow: bool) -> Option<String> {
         let line = match self {
             // Without a decision, Claude Code's own permissions apply.

@@ -1,9 +1,11 @@
-//! Seals and opens the values of columns with content, for the other files of `database`; without a key, content is
-//! stored as it is. The types ensure that no content bypasses the cipher by mistake: a statement takes no [`Content`],
-//! but only a [`StoredContent`], which [`ContentCipher::seal`] creates; and no digest, but only a [`StoredDigest`] of
-//! [`ContentCipher::lookup`].
+//! Defines [`ContentCipher`], by which the other files of `database` encrypt (*seal*) content before it is stored, and
+//! decrypt (*open*) what they read. It also computes the digests by which rows with content are looked up: with a key,
+//! nobody can find out by trial of which text a stored digest is. Without a key, content and digests are stored as they
+//! are.
 //!
-//! `sealing_keys` defines the form of a sealed value.
+//! A statement of SQL takes no [`Content`], so content cannot bypass the cipher by mistake: [`ContentCipher::seal`]
+//! converts it to a [`StoredContent`], which a statement takes. [`ContentCipher::lookup`] converts a digest to a
+//! [`StoredDigest`], in which form it is stored and looked up. `sealing_keys` defines the form of a sealed value.
 
 use std::fmt;
 

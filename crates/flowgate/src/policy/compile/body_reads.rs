@@ -1,6 +1,10 @@
 //! Says what the body of a statement reads: the content of an event, other events, or predicates that read the trace.
-//! Only rules may depend on several events, and labels are computed before flows between events, so the compilers of
-//! the other statements reject bodies that read too much. [`super::body`] compiles the bodies.
+//! Only rules may depend on several events, so the compilers of the other statements reject bodies that read events
+//! other than that of the statement. [`super::body`] compiles the bodies.
+//!
+//! A *flow* is a relation between two events, which a flow operator tests: `a -> b` holds if the agent of `b` had seen
+//! `a` before `b` happened. A label statement cannot test flows: an event is labelled when it is appended to the trace,
+//! before rules are matched against it, and its flows to later events do not exist yet.
 
 use super::super::diagnostic::Span;
 use super::super::plan::{CompiledExpr, QueryItem};

@@ -153,10 +153,12 @@ impl YamlReader<'_> {
         Ok(NodeStart { gap, start })
     }
 
-    /// Returns the bytes that spell a scalar which starts at `node_start`; `text` is its decoded value. `span` is its
-    /// mark, the position that the parsing library reports. The text is rejected if the scalar does not end within its
-    /// mark, or does not start there; a block scalar must instead start with its indicator (`|` or `>`). The end is
-    /// searched in the text, since a mark may end later, except for a plain scalar, which has no sign at its end.
+    /// Returns the range of the document that spells a scalar, given the scalar's decoded value (`text`), the position
+    /// that this reader has found for it (`node_start`), and its mark, the range that the parsing library reports
+    /// (`span`). Rejects the document if the position and the mark do not agree: the mark of a plain or quoted scalar
+    /// must begin at `node_start`; a block scalar must have its indicator (`|` or `>`) at `node_start`; and no scalar
+    /// may end after its mark. The end is searched in the document, since a mark may end later than its scalar. Only a
+    /// plain scalar ends where its mark ends: it has no sign at its end.
     fn scalar_span(
         &self,
         node_start: &NodeStart,
@@ -169,7 +171,8 @@ impl YamlReader<'_> {
         let end = match style {
             // A missing value, as after `key:`, is spelled by no byte.
             ScalarStyle::Plain if text.is_empty() => return Ok(node_start.gap..node_start.gap),
-            // `PyYAML` treats a `?` inside brackets as an indicator at any position.
+            // Inside brackets, `PyYAML` reads a `?` at the start of a scalar as the indicator of a key. `None` rejects
+            // the document, since parsers would read it differently.
             ScalarStyle::Plain if text.starts_with('?') && self.flows.contains(&true) => None,
             ScalarStyle::Plain if first == start => Some(last),
             ScalarStyle::SingleQuoted if first == start => self.layout.quoted_end(start, b'\''),
