@@ -331,7 +331,7 @@ def test_an_unknown_form_leaves_the_answer_unsent() -> None:
     conversation.need().accept("Hello, too.")
     turn = conversation.need()
     for answer in [conversation.respond, conversation.respond_stream]:
-        with pytest.raises(ValueError, match="morse"):
+        with pytest.raises(ValueError, match="`api` must be"):
             answer(turn, "morse")
     assert conversation.respond(turn)["choices"][0]["message"]["content"] == "Hello, too."
 
