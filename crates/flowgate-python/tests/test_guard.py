@@ -325,7 +325,7 @@ def test_a_stale_call_is_not_handed_over() -> None:
             stale.hand_over()
 
 
-def test_an_unknown_form_leaves_the_answer_unsent() -> None:
+def test_an_unknown_form_is_refused_and_the_answer_can_be_sent() -> None:
     conversation = Bank().guard(None).conversation
     conversation.accept_request({"model": "m", "messages": [{"role": "user", "content": "Hello."}]})
     conversation.need().accept("Hello, too.")
