@@ -18,8 +18,8 @@ pub(super) struct Phrasing {
     pub(super) subject: String,
     /// The text before and after the subjects of the question.
     pub(super) question: (String, String),
-    /// Whether the words of the answer can be predicted, from other examples or from the documents.
-    pub(super) is_predictable: bool,
+    /// Whether the words of the answer can be predicted from the documents or from other examples.
+    pub(super) is_familiar: bool,
 }
 
 /// Statements in which the value is the last blank. Documents and answers use them.
@@ -171,15 +171,12 @@ const WORDS: &[&str] = &[
 ];
 
 /// The punctuation after a blank of a phrasing that is made up. The repeated empty text makes no punctuation likely.
-const PUNCTUATION: &[&str] = &[
-    "", "", "", "", "", "", ",", ":", " -", " =", " (", ";", "\n", " )", " |", " /", " #", " <", " ~", "'",
-    "\"", " ::",
-];
+const PUNCTUATION: &[&str] = &["", "", "", "", ",", ":", " -", " =", " (", ";", "\n"];
 
 impl Phrasing {
     /// Returns the phrasing of a register, a list of entries that differ only in names and values: documents, questions
     /// and answers always have the same simple form, which is taken from the paper *Permissive Information-Flow
-    /// Analysis* (Figure 4). The words of an answer can therefore be predicted (`is_predictable`).
+    /// Analysis* (Figure 4). The words of an answer can therefore be predicted (`is_familiar`).
     pub(super) fn register() -> Self {
         let statement = "The {a} of {e} is {v} .";
         Self {
@@ -187,7 +184,7 @@ impl Phrasing {
             answer: statement.to_owned(),
             subject: "the {a} of {e}".to_owned(),
             question: ("What is ".to_owned(), " ?".to_owned()),
-            is_predictable: true,
+            is_familiar: true,
         }
     }
 
@@ -195,8 +192,10 @@ impl Phrasing {
     /// other half have statements of random words; in a quarter of these phrasings, the value can be in any position.
     /// A statement has blanks: `{e}` for the person or thing, `{a}` for the field, `{v}` for the value.
     ///
-    /// In three quarters of the phrasings, documents state facts as the answer does. The words of such an answer can be
-    /// copied from the documents, even if they are made up.
+    /// The question, and the phrase `subject` for what it asks for, are drawn independently of this: a third are random
+    /// words, the others come from lists. One phrasing in eight, familiar or not, also has a statement of
+    /// [`OTHER_STATEMENTS`], which no answer has, so that a model does not rely on documents with the form of the
+    /// answer.
     pub(super) fn draw(draw: &mut Draw) -> Self {
         let is_familiar = draw.below(2) == 0;
         let is_value_last = draw.below(4) > 0;
@@ -206,9 +205,8 @@ impl Phrasing {
             false => made_up(draw, &["{e}", "{a}", "{v}"], false),
         };
         let answer = statement(draw);
-        // Documents mostly have the form of the answer, and sometimes several forms.
-        let is_form_shared = draw.below(4) > 0;
-        let mut statements = vec![if is_form_shared { answer.clone() } else { statement(draw) }];
+        // Documents often have the form of the answer, and sometimes several forms.
+        let mut statements = vec![if draw.below(2) == 0 { answer.clone() } else { statement(draw) }];
         if draw.below(3) == 0 {
             statements.push(statement(draw));
         }
@@ -220,18 +218,13 @@ impl Phrasing {
             0 => (made_up(draw, &["{e}", "{a}"], false), (words(draw), "?".to_owned())),
             _ => (draw.pick(SUBJECTS).to_owned(), (before.to_owned(), after.to_owned())),
         };
-        Self { statements, answer, subject, question, is_predictable: is_familiar || is_form_shared }
+        Self { statements, answer, subject, question, is_familiar }
     }
 }
 
-/// Draws up to three words, and returns them with a space after each. One word in four is invented, so that a model
-/// also learns to copy words that no other example has.
+/// Draws up to three words, and returns them with a space after each.
 fn words(draw: &mut Draw) -> String {
-    let word = |draw: &mut Draw| match draw.below(4) {
-        0 => draw.word(),
-        _ => draw.pick(WORDS).to_owned(),
-    };
-    (0..draw.below(4)).map(|_| word(draw) + " ").collect()
+    (0..draw.below(4)).map(|_| format!("{} ", draw.pick(WORDS))).collect()
 }
 
 /// Makes up a text with the blanks in random order, with random words before each blank and random punctuation after

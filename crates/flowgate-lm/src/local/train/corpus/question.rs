@@ -49,7 +49,7 @@ const NUMBERED: &[&str] =
 const QUESTIONS: usize = 5;
 /// The ways in which the documents about a person or thing state the two values: for each document, whether it states
 /// the first value, and whether the second.
-const LAYOUTS: [&[(bool, bool)]; 9] = [
+const LAYOUTS: [&[(bool, bool)]; 7] = [
     &[(true, true)],
     &[(true, false), (false, true)],
     &[(true, false), (false, true), (true, true)],
@@ -57,8 +57,6 @@ const LAYOUTS: [&[(bool, bool)]; 9] = [
     &[(true, false)],
     &[(false, true)],
     &[(true, false), (true, false), (false, true)],
-    &[(true, false), (false, true), (false, true)],
-    &[(true, true), (true, false)],
 ];
 
 /// A person or thing with two values.
@@ -110,15 +108,9 @@ pub(super) fn question_example(draw: &mut Draw, max_documents: usize) -> Example
     let text = document_text(draw, &documents, &phrasing, &subjects, &fields);
     let mut parts = vec![(text, CONTENT)];
     // Several questions about the same documents teach more than one question, for little more computation.
-    for index in 0..QUESTIONS {
+    for _ in 0..QUESTIONS {
         let asked = by_subject(&asked_facts(draw, &documents));
-        let question = format!("Question: {}\n", question_text(&asked, &phrasing, &subjects, &fields));
-        // In one example of four, the first question precedes the documents.
-        let is_first = index == 0 && draw.below(4) == 0;
-        let position = if is_first { 0 } else { parts.len() };
-        parts.insert(position, (question, CONTENT));
-        parts.push(("Answer:".to_owned(), CONTENT));
-        answer(&asked, &phrasing, &subjects, &fields, &mut parts);
+        ask(&asked, &phrasing, &subjects, &fields, &mut parts);
     }
     Example { kind: ExampleKind::Question, parts }
 }
@@ -157,36 +149,27 @@ fn document_text(
     text
 }
 
-/// Returns the text of a question. `asked` has the facts that it asks for: the index of each subject, with the indices
-/// of its values. `fields` are the names of the two values.
-fn question_text(
-    asked: &[(usize, Vec<usize>)],
-    phrasing: &Phrasing,
-    subjects: &[Subject],
-    fields: &[&str],
-) -> String {
-    let subject_of_question = |(subject, values): &(usize, Vec<usize>)| {
-        let pieces = sentence(&phrasing.subject, subjects, *subject, values, fields);
-        pieces.into_iter().map(|(text, _)| text).collect::<String>()
-    };
-    let all: Vec<String> = asked.iter().map(subject_of_question).collect();
-    let (before, after) = &phrasing.question;
-    format!("{before}{}{after}", all.join(" and "))
-}
-
-/// Appends the answer to a question to `parts`; a part is a text with the weight of its tokens in the loss. `asked` has
-/// the facts that the answer states, and `fields` the names of the two values, as for [`question_text`].
-fn answer(
+/// Appends a question and its answer to `parts`; a part is a text with the weight of its tokens in the loss. `asked`
+/// has the facts that the question asks for: the index of each subject, with the indices of its values. `fields` are
+/// the names of the two values.
+fn ask(
     asked: &[(usize, Vec<usize>)],
     phrasing: &Phrasing,
     subjects: &[Subject],
     fields: &[&str],
     parts: &mut Vec<(String, f32)>,
 ) {
-    // Words that cannot be predicted teach nothing.
-    let scaffold = if phrasing.is_predictable { SCAFFOLD } else { CONTENT };
+    let subject_of_question = |(subject, values): &(usize, Vec<usize>)| {
+        let pieces = sentence(&phrasing.subject, subjects, *subject, values, fields);
+        pieces.into_iter().map(|(text, _)| text).collect::<String>()
+    };
+    let all: Vec<String> = asked.iter().map(subject_of_question).collect();
+    let (before, after) = &phrasing.question;
+    parts.push((format!("Question: {before}{}{after}\nAnswer:", all.join(" and ")), CONTENT));
     for (subject, values) in asked {
         parts.push((" ".to_owned(), CONTENT));
+        // Random words cannot be predicted, so learning them teaches nothing.
+        let scaffold = if phrasing.is_familiar { SCAFFOLD } else { CONTENT };
         let answer = sentence(&phrasing.answer, subjects, *subject, values, fields);
         parts.extend(
             answer.into_iter().map(|(text, is_value)| (text, if is_value { VALUE } else { scaffold })),
