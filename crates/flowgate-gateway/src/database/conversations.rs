@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use super::Database;
@@ -87,9 +88,8 @@ impl Database {
         // The longest prefixes are at the end of the list, so the chunks are taken from there.
         let (shorter, longest) = prefixes.split_at(prefixes.len().saturating_sub(FIRST_CHUNK));
         for chunk in std::iter::once(longest).chain(shorter.rchunks(CHUNK)) {
-            // While a database is being encrypted, a digest can be stored in two forms.
             let forms = |prefix: &String| self.cipher.lookups(DigestColumn::ChatPrefix, client, prefix);
-            let chunk: Vec<StoredDigest> = chunk.iter().flat_map(forms).collect();
+            let chunk: Vec<Vec<StoredDigest>> = chunk.iter().map(forms).collect();
             let client = client.to_owned();
             let chunk_match = self.run(Access::Query, move |tx| {
                 Box::pin(async move { find_in_chunk(tx, &client, &chunk).await })
@@ -388,28 +388,33 @@ enum ChatMatch {
 }
 
 /// Finds the longest of these prefixes (sorted, the shortest first) that a conversation of the client has, and returns
-/// whether one conversation or several have it.
+/// whether one conversation or several have it. Each prefix is a list of the forms in which it can be stored: while a
+/// database is being encrypted, one conversation can have it in one form, and another in the other form.
 async fn find_in_chunk(
     tx: &mut DynTransaction<'_>,
     client: &str,
-    chunk: &[StoredDigest],
+    chunk: &[Vec<StoredDigest>],
 ) -> Result<ChatMatch, DatabaseError> {
+    let forms: Vec<&StoredDigest> = chunk.iter().flatten().collect();
     let sql = format!(
         "SELECT prefix, name FROM prefixes JOIN conversations ON conversations.id = prefixes.conversation \
          WHERE prefixes.client = ?1 AND prefix IN ({})",
-        placeholders(2, chunk.len())
+        placeholders(2, forms.len())
     );
     let mut values = vec![SqlValue::from(client)];
-    values.extend(chunk.iter().map(SqlValue::from));
+    values.extend(forms.into_iter().map(SqlValue::from));
     let mut rows = tx.query(&sql, &values).await?;
     let pair = |row: &mut SqlRow| Ok((row.text(0)?, row.text(1)?));
     let stored: Vec<(String, String)> = rows.iter_mut().map(pair).collect::<Result<_, DatabaseError>>()?;
     // From the longest prefix on.
-    for prefix in chunk.iter().rev() {
-        let mut names = stored.iter().filter(|(stored, _)| stored == prefix.as_str()).map(|(_, name)| name);
-        match (names.next(), names.next()) {
-            (Some(name), None) => return Ok(ChatMatch::Only(name.clone())),
-            (Some(_), Some(_)) => return Ok(ChatMatch::Ambiguous),
+    for forms in chunk.iter().rev() {
+        let is_form = |stored: &str| forms.iter().any(|form| form.as_str() == stored);
+        let names = stored.iter().filter(|(stored, _)| is_form(stored)).map(|(_, name)| name.as_str());
+        // A conversation that has the prefix in both forms counts once.
+        let names: BTreeSet<&str> = names.collect();
+        match (names.first(), names.len()) {
+            (Some(name), 1) => return Ok(ChatMatch::Only((*name).to_owned())),
+            (Some(_), _) => return Ok(ChatMatch::Ambiguous),
             (None, _) => {}
         }
     }

@@ -255,6 +255,25 @@ async fn content_is_found_without_a_key_and_not_after_it_was_encrypted() {
     }
 }
 
+/// One conversation has the beginning of a chat in the form without a key, and a newer one in the form with it.
+#[tokio::test]
+async fn a_chat_is_ambiguous_if_two_conversations_have_it_in_different_forms() {
+    let (_files, places) = places("encryption-ambiguous").await;
+    for place in places {
+        let database = Database::open(&place).await.unwrap();
+        store_everything(&database).await;
+        close(database).await;
+
+        let database = Database::open_with_keys(&place, &keys(&[1])).await.unwrap();
+        let prefixes = [PREFIX.to_owned()];
+        assert_eq!(database.find_by_chat("c", &prefixes).await.unwrap().as_deref(), Some("one"));
+        let opened = database.open_conversation(("c", "two"), "b", "k", 0).await.unwrap();
+        database.persist_turn(test_turn(("two", opened.id), 0, &prefixes)).await.unwrap();
+        assert_eq!(database.find_by_chat("c", &prefixes).await.unwrap(), None, "{place:?}");
+        close(database).await;
+    }
+}
+
 #[tokio::test]
 async fn a_database_is_opened_by_its_keys_only() {
     let (_files, places) = places("encryption-keys").await;
