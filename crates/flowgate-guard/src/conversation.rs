@@ -287,7 +287,8 @@ impl Conversation {
     pub(crate) fn stream_cleaner(&self) -> Option<links::StreamCleaner> {
         let view = self.step.view()?;
         let can_stream = self.step.is_final() && !self.monitor.may_stop_replies();
-        // The number of hidden regions tells the cleaner which texts, such as `[hidden h1]`, are their placeholders.
+        // The short forms of placeholders, such as `[h1]`, count only for regions that the view hides, so the cleaner
+        // needs their number.
         let cleaner =
             can_stream.then(|| links::StreamCleaner::new(&self.monitor, &view.label, view.names.len()))?;
         // If the client demands JSON, the answer of the turn must be one JSON text. This text is certainly the only

@@ -104,8 +104,8 @@ pub enum Input {
         /// How many messages at its beginning had the digests of the history. A message whose calls differ from the
         /// history only in their spelling is not one of them.
         kept: usize,
-        /// How many of these are the same by their positions: the caller named an earlier answer, so all messages up to
-        /// that answer are those of the history. 0 if the caller named no answer.
+        /// How many of these are certainly those of the history: all messages up to an earlier answer that the caller
+        /// named or, in a carried-over [`Self::Resumed`], all kept ones. Otherwise 0.
         #[serde(default, skip_serializing_if = "is_zero")]
         certain: usize,
         /// The remaining messages.
@@ -228,7 +228,7 @@ pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Resu
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Returns whether a count is zero. The stored form of an input leaves out such a count.
+/// Returns whether a count is zero. The stored form leaves out `certain` if it is.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
 fn is_zero(count: &usize) -> bool {
     *count == 0

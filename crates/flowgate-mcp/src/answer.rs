@@ -28,8 +28,8 @@ impl Proxy {
     /// requests input is handled by [`Proxy::handle_input_required`]. A list that would make tools uncallable, a
     /// malformed answer and one that may not be shown are withheld, and a note reports the reason to the operator.
     ///
-    /// In watch mode, every other answer is forwarded unchanged, and the reasons are only reported. If the client that
-    /// sent the call receives labels, the label of the answer is added in either mode.
+    /// In watch mode, every other answer is forwarded, and the reasons are only reported. In either mode, the label is
+    /// added to an answer that is recorded as an event and shown, if the client that sent the call receives labels.
     pub(super) fn handle_call_answer(
         &mut self,
         session: &mut dyn MonitoredSession,

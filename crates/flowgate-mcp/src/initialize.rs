@@ -90,8 +90,8 @@ impl Proxy {
 
     /// Handles the server's answer to `initialize` or `server/discover`: forwards it with the known capabilities. The
     /// rest of the answer, such as the server's instructions, is forwarded in watch mode, or if the policy lets the
-    /// client see it and its label flows to the requirement of every offered tool (a higher label would make a tool
-    /// uncallable). Of an error, only the supported versions are forwarded.
+    /// client see it and its label flows to the requirement of every offered tool or, while no tool is on offer, is the
+    /// bottom (a higher label could make a tool uncallable). Of an error, only the supported versions are forwarded.
     ///
     /// `id` is the id of the client's request, `answer` the result or the error, and `call` the call as which the
     /// request was judged; `None` if that call was not permitted.

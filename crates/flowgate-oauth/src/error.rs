@@ -110,8 +110,8 @@ impl fmt::Display for TokenError {
                 "the issuer {issuer} gives no token: {}; check `issuer` in `oauth` and the network",
                 self.failure.clause()
             ),
-            // The request may be interrupted before the stored login, which names the issuer, is read. `issuer` is then
-            // the address of the MCP server, so this message does not name it.
+            // The request may be interrupted before the stored login, which names the issuer, is read. For a login,
+            // `issuer` is the address of the MCP server, so this message does not name it.
             TokenFailure::Interrupted => f.write_str("the request for a token was interrupted; try again"),
             failure => {
                 write!(

@@ -39,8 +39,8 @@ pub struct SecureUrl {
 }
 
 impl SecureUrl {
-    /// Reads an address. `None` if secrets must not be sent to it, or if it has no host, a user name, a fragment, a
-    /// character other than visible ASCII, or more than 2048 bytes.
+    /// Reads an address. `None` if the text is not an address, if secrets must not be sent to it, if it has no host, or
+    /// if it has a user name, a fragment, a character other than visible ASCII, or more than 2048 bytes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_LENGTH || text.contains('#') || !text.bytes().all(|byte| byte.is_ascii_graphic())

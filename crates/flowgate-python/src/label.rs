@@ -289,7 +289,7 @@ fn fitting_value(name: &str, kind: Option<&DimensionKind>, value: &Value) -> PyR
         (_, Value::String(one)) if has_names && one != "top" && one != "everyone" => {
             Value::from(vec![one.clone()])
         }
-        // The word `top` or `everyone`, which denotes the whole dimension.
+        // The word `top` or `everyone`, which denotes a value of the whole dimension.
         (_, Value::String(_)) if has_names => value.clone(),
         _ if has_names && is_list_of_texts => value.clone(),
         (Some(DimensionKind::Time), Value::Number(seconds)) if seconds.is_i64() => value.clone(),

@@ -422,7 +422,8 @@ impl PyRun {
     }
 
     /// Leaves the call to the client, which runs it and sends its output with the chat: see
-    /// `Conversation.accept_request`. Raises `UsedError` if the call was handed over or answered before.
+    /// `Conversation.accept_request`. Raises `UsedError` if the call was handed over or answered before, or if the
+    /// conversation has been asked for another need since.
     fn hand_over(slf: &Bound<'_, Self>) -> PyResult<()> {
         // A call of an earlier need stays with it: taken, it would be lost.
         if !slf.as_super().get().is_latest() {

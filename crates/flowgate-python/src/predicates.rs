@@ -39,9 +39,9 @@ pub(crate) fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Predicates> {
 }
 
 /// Calls a function in Python with the arguments of a predicate, and returns its answer as JSON. If the function raises
-/// an exception, the error message names the type of the exception, and the logger that has the traceback. An exception
-/// such as `KeyboardInterrupt`, which is no error of the function, must also reach the program: [`session::interrupt`]
-/// stores it, and it is raised when the use of the session ends.
+/// an exception, the error message names its type and, for an error of the function (an `Exception`), the logger that has
+/// the traceback. An exception such as `KeyboardInterrupt` is not logged, but must reach the program:
+/// [`session::interrupt`] stores it, and it is raised when the use of the session ends.
 fn answer(function: &Py<PyAny>, arguments: &[Value]) -> Result<Value, String> {
     Python::attach(|py| {
         let call = || -> PyResult<Value> {

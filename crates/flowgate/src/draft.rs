@@ -75,8 +75,8 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
         // The reason why no statement can name the tool safely.
         let problem = match pattern(&tool.tool) {
             None => Some(
-                "its name, or that of its server, is reserved, or is not a word of at most 100 letters, digits, `_`, `-` and `.`; \
-                to open it, write statements that name it by a pattern, `tool:r\"...\"`",
+                "its name, or that of its server, is not a word that a pattern without quotes can have; to open it, write \
+                statements that name it by a pattern in quotes, `tool:r\"...\"`",
             ),
             Some(_) => ambiguous.get(&tool.tool).copied(),
         };

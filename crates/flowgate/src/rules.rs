@@ -114,7 +114,7 @@ pub(crate) fn events_read_by(rule: &Rule) -> ObservedEvents {
         return ObservedEvents::Nothing;
     }
     // Any other rule may read earlier events of the types of its variables and of `other_event_kinds`.
-    // A rule without both reads none, so `Calls` is an upper bound for it as well.
+    // A rule with neither reads no events, so `Calls` is an upper bound for it as well.
     let mut types =
         rule.events.iter().map(|variable| variable.ty).chain(rule.other_event_kinds.iter().copied());
     if types.all(|ty| matches!(ty, Type::ToolCall | Type::ToolOutput)) {

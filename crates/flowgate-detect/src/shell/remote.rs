@@ -290,7 +290,7 @@ fn git_subcommand_launches<'s>(
         "config" => {
             let setting =
                 operands().find(|word| !matches!(word.text.as_str(), "set" | "get" | "unset" | "list"));
-            // With a name alone, `config` only reads a setting.
+            // With a name alone, `config` reads or removes a setting (`--unset`), and sets no program.
             let sets = operands().count() > 1 || has(&["--add", "--replace-all", "-e", "--edit"]);
             sets && !setting.is_some_and(|word| word.known && is_harmless_setting(&word.text))
         }

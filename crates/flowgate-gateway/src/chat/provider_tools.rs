@@ -252,7 +252,8 @@ impl<M: ChatModel> ProviderTools<M> {
 
 impl<M: ChatModel> ProviderToolRunner for ProviderTools<M> {
     /// Returns whether calls of this tool are handled here, so that they do not reach the client. This includes the
-    /// tools whose calls do not run ([`Self::refusal`]): [`Self::run`] answers each of their calls with the reason.
+    /// tools whose calls do not run ([`Self::refusal`]): the observer of the turn answers each of their calls with the
+    /// reason, and [`Self::run`] checks it again.
     fn runs(&self, tool: &Tool) -> bool {
         self.tools.iter().any(|(known, ..)| known == tool)
             || self.undeclared.contains(tool)

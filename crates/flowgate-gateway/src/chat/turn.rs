@@ -72,7 +72,7 @@ pub(crate) async fn run(
     let mut standing = StandingApprovals::read(approvals, &client.spec, name, session).await?;
     let turns = session.turns();
     // `since: turns`: no question was asked about this turn yet. For a turn that is resumed, `turn_start` sets `since`
-    // to the number of turns when its first question was asked.
+    // to the number of turns when the question that it waited for was asked.
     let origin = QuestionOrigin::Chat { turns, since: turns };
     let context = ApprovalContext { client: &client.spec, conversation: name, origin, presence, key };
     let used_approvals = UsedApprovals::default();

@@ -4,7 +4,8 @@
 //! The name of a variable is the path of the field in capitals; `__` separates the parts of the path, and `_` replaces
 //! every character that is not a letter or a digit. The types of values are those of `schema`. A variable cannot add a
 //! client, a person or another entry with a name: it sets fields of entries that the file has. No message contains a
-//! value, because an address may contain a password; of a table, a message names at most an unknown field.
+//! value, because an address may contain a password; of a table, a message names at most the field that is unknown or
+//! has a wrong value.
 
 use std::ffi::OsString;
 

@@ -26,8 +26,8 @@ pub(super) fn of_named_entries(schema: &Value) -> Option<&Value> {
 /// Checks a value by the part of the schema that describes it.
 ///
 /// # Errors
-/// What the value must be, without the value itself: `a whole number from 1 to 9`. Of a table, it names a field that
-/// does not exist.
+/// What the value must be, without the value itself: `a whole number from 1 to 9`. Of a table, it names the field
+/// that does not exist or has a wrong value.
 pub(super) fn check(value: &toml::Value, schema: &Value) -> Result<(), String> {
     let bound = |name: &str| schema.get(name).and_then(Value::as_i64);
     let keyword = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -159,9 +159,10 @@ impl Conversation {
     }
 
     /// Merges a chat that the client sent, and records it in the journal. The first `kept` messages of the chat are
-    /// those of the history. The first `certain` of these are not in doubt, because the client named the answer that it
-    /// continues. `rest` are the messages after the first `kept`, `sources` are the declared sources of the parts of
-    /// `rest`, and `seen` are the quotations that were found in `rest` under the earlier policy.
+    /// those of the history. The first `certain` of these are not in doubt: the client named the answer that it
+    /// continues, or continued a turn that waited for a person. `rest` are the messages after the first `kept`,
+    /// `sources` are the declared sources of the parts of `rest`, and `seen` are the quotations that were found in
+    /// `rest` under the earlier policy.
     fn carry_chat(
         &mut self,
         client: &mut ClientProfile,

@@ -179,8 +179,9 @@ impl Conversation {
             // The text in the holes of a pinned message is hidden.
             HiddenItemKind::System => HidingCause::Hole,
             _ if !client.is_interactive => HidingCause::Hole,
-            // The others are user messages of an interactive client, whose own words are trusted. If all of one has the
-            // label top, the report assumes that the beginning of its chat is unknown, and otherwise that it quotes.
+            // The others are user messages of an interactive client, whose own words are trusted. If such a
+            // message is hidden as a whole and has the label top, the report assumes that the beginning of its chat is
+            // unknown; otherwise, that it quotes labelled text.
             _ if is_whole && event.label == top => HidingCause::Unknown,
             _ => HidingCause::Repeated,
         };

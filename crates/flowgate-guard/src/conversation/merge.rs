@@ -336,9 +336,9 @@ impl Conversation {
                 summary.quoted += usize::from(quotation.is_some_and(|span| !span.labels.is_empty()));
                 let piece = text.get(*start..*end).unwrap_or_default();
                 match pieces.last_mut() {
-                    // This piece is joined to the last one if both have the same label, or if both are quotations:
-                    // their labels are not those apart from quotations. The placeholders of hidden pieces must not
-                    // show of how many quoted texts the hidden text consists, and where each begins.
+                    // This piece is joined to the last one of the same part if both have the same label apart from
+                    // quotations, and either the same label, or quotations have raised both. The placeholders of hidden
+                    // pieces must not show of how many quoted texts the hidden text consists, and where each begins.
                     Some((last_piece, (last_label, last_own_label)))
                         if *start > 0
                             && *last_own_label == own_label

@@ -29,8 +29,8 @@ use crate::history::{ClientProfile, History, MessageDigest, SentChat};
 pub(super) struct SentMessages<'c> {
     /// The digests of all messages.
     pub(super) digests: &'c [MessageDigest],
-    /// How many of the first messages are certainly those of the history, because the caller names the answer that it
-    /// continues; 0 if it names none.
+    /// How many of the first messages are certainly those of the history, usually because the caller names the answer
+    /// that it continues; 0 if that is not known of any.
     pub(super) certain: usize,
     /// The last messages, in full.
     pub(super) messages: &'c [Message],
@@ -64,9 +64,9 @@ impl<'c> SentMessages<'c> {
         messages.filter_map(move |(number, message)| {
             let Message::User(parts) = message else { return None };
             let index = self.offset() + number;
-            // The first `certain` messages end with the answer that the caller names; the messages after them are new.
-            // A caller that names none (`certain` is 0) may send old messages again without their declarations, so its
-            // messages are not distrusted because of the settings.
+            // The first `certain` messages are those of the history, and the messages after them are new. If none is
+            // certain, the caller may have sent old messages again without their declarations, so
+            // its messages are not distrusted because of the settings.
             let is_certainly_new = self.certain > 0 && index >= self.certain;
             let client = client.filter(|_| is_certainly_new);
             let is_distrusted = |(at, part): (usize, &Part)| match self.sources.of(number, at) {

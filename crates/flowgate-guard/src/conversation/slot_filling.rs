@@ -68,7 +68,7 @@ impl Conversation {
                 // Without an instruction for the filler, the slot receives a copy.
                 None => {
                     let value = match slot.template {
-                        // The model wrote the argument with placeholders in its texts, which the texts replace.
+                        // The model wrote the argument with placeholders in it, which the regions' texts replace.
                         Some(mut written) => {
                             let text = |name: &str| {
                                 let named = text_by_name.iter().find(|(region, _)| region == name);

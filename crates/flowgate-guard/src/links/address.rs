@@ -117,7 +117,8 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
             '.' | '-' | '_' | '+' => is_between,
             // Two equal signs mark highlighted text in an extension of Markdown.
             '=' => part == UrlPart::Query && before != '=',
-            // An ampersand stays only where it separates parameters of a query: before a letter, a digit or an escape.
+            // An ampersand stays only in a query, before a letter or a digit, or before a sign that two hexadecimal
+            // digits follow, as in an escape.
             '&' => {
                 part == UrlPart::Query
                     && (next.is_ascii_alphanumeric()

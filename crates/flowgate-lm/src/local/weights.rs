@@ -71,9 +71,8 @@ impl Weights {
             WeightSource::Memory(tensors) => {
                 // There is no file, so errors name the memory instead.
                 let file = PathBuf::from("memory");
-                let tensor = tensors.get(&name).ok_or_else(|| {
-                    LoadError::of_tensor(&file, &name, "is missing; use all files of one model")
-                })?;
+                let tensor =
+                    tensors.get(&name).ok_or_else(|| LoadError::of_tensor(&file, &name, "is missing"))?;
                 check_shape(&file, &name, tensor.dims(), shape)?;
                 Ok(tensor.clone())
             }

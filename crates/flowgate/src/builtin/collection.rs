@@ -47,7 +47,8 @@ pub(super) const TABLE: &[Function] = &[
     method("keys", (1, 1), "The keys of a map.", |e, a| {
         Ok(match structure(e, a)? {
             Value::Dict(entries) => Value::list(entries.iter().map(|(key, _)| Value::text(key))),
-            // In the dialect of Flowgate, a missing or null value is an error. Any other value has no keys.
+            // In the dialect of Flowgate, a missing or null value is an error. For any other value, the result is
+            // missing.
             other => e.require_present(other, "`keys`").map(|_| Value::Absent)?,
         })
     }),
@@ -60,7 +61,8 @@ pub(super) const TABLE: &[Function] = &[
             Value::Dict(entries) => {
                 Value::list(entries.iter().map(|(key, value)| Value::list([Value::text(key), value.clone()])))
             }
-            // In the dialect of Flowgate, a missing or null value is an error. Any other value has no pairs.
+            // In the dialect of Flowgate, a missing or null value is an error. For any other value, the result is
+            // missing.
             other => e.require_present(other, "`items`").map(|_| Value::Absent)?,
         })
     }),

@@ -1,7 +1,7 @@
 //! Converts labels to a portable form and back ([`Space::to_names`], [`Space::from_names`]), to pass them to another
 //! session or to persist them. The form consists of names, which have the same meaning in every session, while the bits
-//! of a label do not. The monitor converts labels in this way for programs such as the gateway, and for the Python
-//! package, which represents labels outside of a session by this form.
+//! of a label do not. The monitor converts labels in this way for programs such as the gateway. The Python package also
+//! converts them itself, with the space of a policy, to represent labels outside of a session.
 //!
 //! ```json
 //! {"integrity": "untrusted", "sources": ["web"], "readers": ["ann"], "age": 1716076800}

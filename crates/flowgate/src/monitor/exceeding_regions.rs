@@ -41,7 +41,8 @@ impl Monitor {
             CallDependency::Slot { view, regions } => {
                 regions.iter().fold(*view, |visible, (event, node)| visible.join(&label(*event, *node)))
             }
-            // Only a view hides regions from the recipient.
+            // These name no label of a view. The regions that they name are ones that the model was shown, and
+            // `Hidden` has no candidates.
             CallDependency::Everything | CallDependency::Regions(_) | CallDependency::Hidden => space.top(),
         };
         // The candidates that exceed the bound.

@@ -251,8 +251,8 @@ impl Monitor {
     /// Returns the rules that can stop an output of a tool.
     ///
     /// A rule can stop an output if the output can complete a match: one of its variables may be the last event of a
-    /// match (`can_be_last`), the match may change with later events (`!is_settled`), or the rule also reads outputs
-    /// that are no variable of it, as in a predicate.
+    /// match (`can_be_last`), the match may change with later events (`!is_settled`), or the rule may match at any
+    /// output (`reads_kind`), since it calls a predicate that reads the trace or has no event variable.
     pub(super) fn rules_about_outputs(&self, tool: &Tool) -> impl Iterator<Item = &Rule> {
         let rules = self.policy.plan.rules.iter().filter(|rule| rule.action != Action::Log);
         rules.filter(|rule| {

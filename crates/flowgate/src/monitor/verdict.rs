@@ -75,7 +75,8 @@ pub struct Judgement {
     pub decided: Label,
     /// The reasons why the call is not simply permitted; empty if it is.
     pub reasons: Vec<Reason>,
-    /// Matches of rules that only log, excesses that standing consent covers, and reasons that a grant covers.
+    /// Matches and failures of rules that only log, excesses that standing consent covers, and reasons that a grant
+    /// covers.
     pub notes: Vec<Reason>,
     /// The `require`, `payload` and `endorse` statements that applied to the call, whether or not it met them, in the
     /// order of the policy. Together with the statements of `reasons` and `notes`, they decided the verdict.

@@ -1,5 +1,5 @@
 //! Runs `flowgate audit accept-loss`. The gateway refuses to start if its audit log lacks lines that its database or
-//! the witness's file has recorded, or if the database has no record of the log. This command records that an operator
+//! the witness's file has recorded, or if the log has events and the database has no record of it. This command records that an operator
 //! accepts the loss, so that the gateway can start again.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::output::{Console, plural};
 const KEY_HOLDER: &str = "who has the key";
 
 /// Runs `flowgate audit accept-loss` for the gateway with the configuration at `path`: if the log lacks lines that the
-/// database or the witness's file has recorded, or the database has no record of the log, records that an operator
+/// database or the witness's file has recorded, or has events of which the database has no record, records that an operator
 /// accepts the loss, and prints what is lost. Returns 0, also if nothing is lost.
 pub(super) fn run(path: &Path, output: &mut Console) -> Result<u8, InputError> {
     let failed = |why: &dyn std::fmt::Display| InputError(format!("{}: {why}", path.display()));

@@ -165,9 +165,8 @@ fn log_out(options: &McpServerArgs, output: &mut Console) -> Result<u8, InputErr
     let name = escaping::excerpt(&options.name, 40);
     // `|| false`: nothing cancels the wait.
     let removed = removed.wait(BEGIN_TIMEOUT, &|| false);
-    let removed = removed.map_err(|_| {
-        InputError(format!("another process still uses the tokens of {name}; end it, or try again"))
-    })?;
+    let removed = removed
+        .map_err(|_| InputError(format!("the tokens of {name} were not removed in time; try again")))?;
     match removed.map_err(|error| InputError(error.to_string()))? {
         true => output.line(&format!("logged out of {name}")),
         false => output.line(&format!("nobody was logged in to {name}")),

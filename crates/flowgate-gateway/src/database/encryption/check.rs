@@ -102,7 +102,8 @@ async fn read_sealed(tx: &mut DynTransaction<'_>) -> Result<Option<String>, Data
 /// database must not pass for one that was never encrypted.
 async fn is_empty(tx: &mut DynTransaction<'_>) -> Result<bool, DatabaseError> {
     // The tables with content, and a column of each that is sealed. A sealed value begins with `fg1:`. The table
-    // `turns` is left out: a turn has a row in `conversations`.
+    // `turns` is left out: a turn has a row in `conversations`, so a database without conversations has no turns.
+    // Sealed turns of a conversation whose key is not sealed yet are not noticed here.
     let columns = [
         ("conversations", "key"),
         ("tenants", "record"),

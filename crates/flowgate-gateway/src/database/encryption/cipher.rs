@@ -1,7 +1,7 @@
 //! Defines [`ContentCipher`], by which the other files of `database` encrypt (*seal*) content before it is stored, and
-//! decrypt (*open*) what they read. It also computes the digests by which rows with content are looked up: with a key,
-//! nobody can find out by trial of which text a stored digest is. Without a key, content and digests are stored as they
-//! are.
+//! decrypt (*open*) what they read. It also converts the digests by which rows with content are looked up: if the
+//! database has a key, they are keyed, so that nobody without the key can find out by trial of which text a stored
+//! digest is. Without a key, content and digests are stored as they are.
 //!
 //! A statement of SQL takes no [`Content`], so content cannot bypass the cipher by mistake: [`ContentCipher::seal`]
 //! converts it to a [`StoredContent`], which a statement takes. [`ContentCipher::lookup`] converts a digest to a

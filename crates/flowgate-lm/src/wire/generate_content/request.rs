@@ -17,7 +17,8 @@ const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 /// Returns whether Google's servers refuse a message with calls if its first call has no signature. They do so for
 /// models since Gemini 3. The version is read from the name of the model; a name without a version, such as
-/// `gemini-flash-latest`, counts as a newer one. The result is false for a name that does not begin with `gemini-`.
+/// `gemini-flash-latest`, counts as a newer one. The result is false for a name that does not begin with `gemini-`,
+/// or with this after `models/`.
 fn requires_signatures(model: &str) -> bool {
     let name = model.strip_prefix("models/").unwrap_or(model);
     name.starts_with("gemini-") && !name.starts_with("gemini-1") && !name.starts_with("gemini-2")

@@ -1,10 +1,11 @@
 //! Says what the body of a statement reads: the content of an event, other events, or predicates that read the trace.
-//! Only rules may depend on several events, so the compilers of the other statements reject bodies that read events
-//! other than that of the statement. [`super::body`] compiles the bodies.
+//! Only rules may depend on several events, so the compilers of the other statements reject bodies that read other
+//! events, except where `endorse` and `consent` test whether trusted text lists a value. [`super::body`] compiles the
+//! bodies.
 //!
 //! A *flow* is a relation between two events, which a flow operator tests: `a -> b` holds if the agent of `b` had seen
-//! `a` before `b` happened. A label statement cannot test flows: an event is labelled when it is appended to the trace,
-//! before rules are matched against it, and its flows to later events do not exist yet.
+//! `a` before `b` happened. A label statement cannot test flows: it may depend on one event only, and flows to later
+//! events do not exist yet when the event is labelled.
 
 use super::super::diagnostic::Span;
 use super::super::plan::{CompiledExpr, QueryItem};
@@ -13,7 +14,7 @@ use super::{CompileResult, Compiler};
 
 impl Compiler<'_> {
     /// Fails if the condition of a label statement depends on other events: by a flow operator, or by a predicate that
-    /// reads the trace. Events are labelled first, and flows between them are determined afterwards.
+    /// reads the trace.
     pub(super) fn check_single_event(&mut self, body: &ConditionBody, span: &Span) -> CompileResult<()> {
         if has_flow(body) || self.calls_trace_reading_predicate(body) {
             let help =

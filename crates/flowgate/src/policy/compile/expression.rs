@@ -362,8 +362,8 @@ impl Compiler<'_> {
                 let pattern = self.shape_pattern(text, &expr.span)?;
                 ArgumentShape::Text(text.as_str().into(), pattern.map(Box::new))
             }
-            // In Flowgate's dialect, the whole text must be an e-mail address. In that of invariant-ai, a text that
-            // contains one suffices. The next arm does the same for every other kind, in both dialects.
+            // In Flowgate's dialect, the whole text must be an e-mail address. In that of invariant-ai, the next arm
+            // handles it: a text that contains one suffices, as for every other kind in both dialects.
             ExprKind::Matcher(name) if name == "EMAIL_ADDRESS" && self.plan.dialect == Dialect::Flowgate => {
                 match FUNCTIONS.find("is_email") {
                     Some((id, _)) => ArgumentShape::Kind(id),

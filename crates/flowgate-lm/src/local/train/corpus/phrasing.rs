@@ -194,8 +194,7 @@ impl Phrasing {
     ///
     /// The question, and the phrase `subject` for what it asks for, are drawn independently of this: a third are random
     /// words, the others come from lists. One phrasing in eight, familiar or not, also has a statement of
-    /// [`OTHER_STATEMENTS`], which no answer has, so that a model does not rely on documents with the form of the
-    /// answer.
+    /// [`OTHER_STATEMENTS`], in which another blank follows the value; no answer has one of these.
     pub(super) fn draw(draw: &mut Draw) -> Self {
         let is_familiar = draw.below(2) == 0;
         let is_value_last = draw.below(4) > 0;
