@@ -26,7 +26,7 @@ let redraw = () => {};
 let context;
 let isScheduled = false;
 let isLoading = false;
-/** Resolves when the open questions are known for the first time, and the function that resolves it. */
+/** Resolves when the open questions are known for the first time, or cannot be read; and the function that resolves it. */
 let firstLoad;
 let setLoaded = () => {};
 let isLoaded = false;
@@ -298,12 +298,14 @@ export function begin(shared) {
   const onLost = () => {
     if (context.signal.aborted) return;
     lost = "The connection to the gateway is lost: what is shown may be out of date.";
+    // A screen reader may say nothing of a view that is busy.
+    setLoaded();
     schedule();
   };
   watch(shared.signal, load, change, onLost);
 }
 
-/** Shows the view. The promise resolves when the open questions are known. */
+/** Shows the view. The promise resolves when the open questions are known, or cannot be read. */
 export function view(content, { left }) {
   const keys = ANSWERS.flatMap(({ key, words }, index) => [index > 0 ? ", " : "", h("kbd", {}, key), ` ${words.toLowerCase()}`]);
   const list = h("div", { class: "cards" });

@@ -122,7 +122,7 @@ fn parse_region_names(map: &Map<String, Value>) -> Result<Vec<String>, &'static 
     names.filter(|names| !names.is_empty() && names.len() <= MAX_NAMES).ok_or(error)
 }
 
-/// Returns the message for the model that no hidden region has this name; the refusal advises beside it to name only
+/// Returns the message for the model that no hidden region has this name. The caller adds the advice to name only
 /// regions that the chat shows as hidden. The name is a text of the model, so it is cut after [`MAX_REPEATED_NAME`]
 /// characters, and a placeholder in it is replaced.
 pub(crate) fn unknown_region(name: &str) -> String {

@@ -74,9 +74,12 @@ pub fn draft_policy(tools: &[DescribedTool], options: DraftOptions) -> PolicyDra
         draft.text.push('\n');
         // The reason why no statement can name the tool safely.
         let problem = match pattern(&tool.tool) {
+            None if tool.tool.server.as_deref() == Some(Tool::FLOWGATE_SERVER) => {
+                Some("its server has the name `flowgate`, which is reserved; give the server another name")
+            }
             None => Some(
-                "its name, or that of its server, is not a word that a pattern without quotes can have; to open it, write \
-                statements that name it by a pattern in quotes, `tool:r\"...\"`",
+                "its name, or that of its server, cannot be written without quotes; to open it, write statements that \
+                name it by a pattern, `tool:r\"...\"`",
             ),
             Some(_) => ambiguous.get(&tool.tool).copied(),
         };

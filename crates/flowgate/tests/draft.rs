@@ -234,3 +234,17 @@ fn a_draft_gives_its_reasons() {
     }
     assert!(draft.text.contains("# tool 5 of the list, `mail/do?it??`: it stays closed"), "{}", draft.text);
 }
+
+/// A tool that no statement can name stays closed, and the draft says what opens it.
+#[test]
+fn a_name_that_cannot_be_written_has_advice() {
+    for (server, tool, expected) in [
+        ("mail", "do it", "write statements that name it by a pattern, `tool:r\"...\"`"),
+        ("-mail", "send", "write statements that name it by a pattern, `tool:r\"...\"`"),
+        ("flowgate", "send", "its server has the name `flowgate`, which is reserved; give the server another name"),
+    ] {
+        let list = json!([{"name": tool, "inputSchema": {}}]).to_string();
+        let draft = draft_policy(&read_tools(Some(server), &list).unwrap().tools, DraftOptions::default());
+        assert!(draft.text.contains(expected) && draft.closed == 1, "{server}/{tool}: {}", draft.text);
+    }
+}

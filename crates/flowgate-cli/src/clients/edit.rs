@@ -31,7 +31,7 @@ pub(crate) fn wrap_change(server: &ConfiguredServer, wrapping: &WrapSettings) ->
                 "the server runs behind another `flowgate mcp` already; run `flowgate unwrap` first",
             ),
             None if !is_usable_name(&server.name) => ServerChange::Refused(
-                "no policy can refer to the server by its name; rename it to 1 to 64 ASCII letters, digits, `-`, `_` and `.` that begin with a letter and end with a letter or digit, other than `flowgate`",
+                "no policy can refer to the server by its name; rename it, for example to `mail-2`: at most 64 characters of A-Z, a-z, 0-9, `-`, `_` and `.`, with A-Z or a-z at the beginning, and none of `-` and `.` at the end; `flowgate` is reserved",
             ),
             None => ServerChange::Command(wrapping.command(&server.name, command)),
         },

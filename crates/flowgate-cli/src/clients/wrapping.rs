@@ -68,8 +68,8 @@ pub(crate) fn is_watching(command: &[String]) -> bool {
 }
 
 /// Returns whether `flowgate mcp` accepts this name of a server, and a policy can spell it without quotation marks: it
-/// has at most 64 ASCII letters, digits, `_`, `-` and `.`, begins with a letter or `_`, ends with a letter, a digit or
-/// `_`, and is not the reserved name `flowgate`.
+/// has at most 64 characters, each of them ASCII alphanumeric, `_`, `-` or `.`; the first one is alphabetic or `_`, and
+/// the last one alphanumeric or `_`. The name `flowgate` is reserved.
 pub(crate) fn is_usable_name(name: &str) -> bool {
     name.len() <= 64
         && name != flowgate::trace::Tool::FLOWGATE_SERVER

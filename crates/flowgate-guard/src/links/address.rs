@@ -113,7 +113,7 @@ fn encode(text: &str, part: UrlPart, written: &mut String) {
             '/' => before != '/',
             // Some renderers could take the text around this dot for a host name.
             '.' if part != UrlPart::Path => is_between && !ends_name(after),
-            // Between letters or digits, these are neither emphasis nor the punctuation after an address.
+            // Between alphanumeric characters, these signs are neither emphasis nor the punctuation after an address.
             '.' | '-' | '_' | '+' => is_between,
             // Two equal signs mark highlighted text in an extension of Markdown.
             '=' => part == UrlPart::Query && before != '=',
