@@ -241,7 +241,11 @@ fn a_name_that_cannot_be_written_has_advice() {
     for (server, tool, expected) in [
         ("mail", "do it", "write statements that name it by a pattern, `tool:r\"...\"`"),
         ("-mail", "send", "write statements that name it by a pattern, `tool:r\"...\"`"),
-        ("flowgate", "send", "its server has the name `flowgate`, which is reserved; give the server another name"),
+        (
+            "flowgate",
+            "send",
+            "its server has the name `flowgate`, which is reserved; give the server another name",
+        ),
     ] {
         let list = json!([{"name": tool, "inputSchema": {}}]).to_string();
         let draft = draft_policy(&read_tools(Some(server), &list).unwrap().tools, DraftOptions::default());
